@@ -1,0 +1,202 @@
+"""Where requests come in and go out: scope, chain and storage around the frontier."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
+from scrapy_focus.exceptions import Drop
+from scrapy_focus.frontier import Ending, Outcome
+from scrapy_focus.requests import Unreadable, Unstorable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+
+    from scrapy_focus.candidate import Candidate
+    from scrapy_focus.flights import Flight
+    from scrapy_focus.frontier import Lease
+    from scrapy_focus.opening import Crawl
+    from scrapy_focus.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+#: How many refused seeds the log names.
+_NAMED = 10
+
+
+class Door:
+    """Turns requests into candidates for the frontier, and leases into requests.
+
+    :param entered: called with each candidate that is about to be stored
+    """
+
+    def __init__(self, crawl: Crawl, writer: Writer, entered: Callable[[Candidate], None]) -> None:
+        self._crawl = crawl
+        self._stats = crawl.stats
+        self._extra = {"spider": crawl.spider}
+        self._writer = writer
+        self._entered = entered
+        #: Requests that are kept in memory, by key and copy.
+        self._objects: dict[tuple[bytes, int], Request] = {}
+        self._warned = False
+        self.seeds_taken = 0
+        #: Start requests that were refused, each with the rule that refused it.
+        self.seeds_refused: list[str] = []
+
+    def enter(self, request: Request) -> bool:
+        """Take a request in, or refuse it and count why. Never raises: an error that
+        escaped would lose the link, and could hang the engine."""
+        try:
+            self._enter(request)
+        except Drop as drop:
+            self._refuse(request, drop.reason)
+            return False
+        except Exception:
+            logger.exception("Cannot enqueue %s: it is dropped", request, extra=self._extra)
+            self._refuse(request, "error")
+            return False
+        self._stats.inc_value("scheduler/enqueued")
+        return True
+
+    def _enter(self, request: Request) -> None:
+        crawl = self._crawl
+        fingerprint = crawl.identity.fingerprint(request)
+        flight = crawl.flights.retried_by(request, fingerprint)
+        if flight:
+            self._retry(request, flight)
+            return
+        source = crawl.flights.redirected_by(request)
+        if source:
+            source.redirected = True
+            candidate = crawl.intake.hop(request, source, fingerprint)
+        else:
+            candidate = crawl.intake.link(request, fingerprint, time.time())
+        self.check_scope(request, candidate, hop=source is not None)
+        crawl.chain.enter(candidate, request)
+        self._pack(request, candidate, chain=source is not None)
+        self.seeds_taken += candidate.seed
+        self._writer.add(candidate)
+        self._entered(candidate)
+
+    def _retry(self, request: Request, flight: Flight) -> None:
+        candidate = self._crawl.intake.retry(request, flight)
+        try:
+            self.check_scope(request, candidate, hop=flight.redirect_times > 0)
+        except Drop as drop:
+            flight.refused = drop.reason
+            raise
+        if candidate.priority != flight.lease.candidate.priority:
+            candidate.rank = getattr(self._crawl.policy, "rank", lambda c: c.rank)(candidate)
+        self._pack(request, candidate, chain=True)
+        flight.retry = candidate
+        self._stats.inc_value("focus/retried")
+
+    def check_scope(self, request: Request, candidate: Candidate, *, hop: bool) -> None:
+        """Scope is no plugin: what a deleted line could remove would be no boundary.
+
+        :raises scrapy_focus.Drop: if the candidate is out of it
+        """
+        reason = self._crawl.scope.refuse(
+            candidate.url,
+            candidate.host,
+            candidate.depth,
+            allow_offsite=not hop and bool(request.meta.get("allow_offsite")),
+        )
+        if reason:
+            raise Drop(reason)
+
+    def _pack(self, request: Request, candidate: Candidate, *, chain: bool) -> None:
+        """Give the candidate the stored form of its request, or keep the request itself."""
+        if self._crawl.location.path is None:
+            candidate.volatile = True
+        elif not candidate.volatile:
+            try:
+                candidate.request = self._crawl.storage.pack(
+                    request, hop=chain, copied_slots=self._crawl.flights.slots
+                )
+                return
+            except Unstorable as error:
+                self._keep(request, error)
+                candidate.volatile = True
+        self._objects[candidate.key, candidate.copy] = request
+
+    def _keep(self, request: Request, error: Unstorable) -> None:
+        self._stats.inc_value("scheduler/unserializable")
+        self._stats.inc_value("focus/unstorable")
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "Cannot store %s: %s. It is kept in memory for this run, and lost if the run is "
+                "interrupted. Further ones are only counted (focus/unstorable).",
+                request,
+                error,
+                extra=self._extra,
+            )
+
+    def _refuse(self, request: Request, reason: str) -> None:
+        crawl = self._crawl
+        self._stats.inc_value(f"focus/refused/{reason}")
+        self._writer.refuse(reason)
+        if reason == "duplicate":
+            crawl.dupefilter.log(request, crawl.spider)
+        elif request in crawl.engine.seeds and len(self.seeds_refused) < _NAMED:
+            try:
+                host: str | None = canonical_host(request.url)
+            except InvalidHost:
+                host = None
+            out = crawl.scope.refuse(request.url, host)
+            rule = crawl.scope.explain(request.url, host) if out else f"{request.url}: {reason}."
+            self.seeds_refused.append(rule)
+
+    def added(self, candidate: Candidate, new: bool) -> None:
+        """The frontier has stored a candidate, or knew it already."""
+        if new:
+            self._stats.inc_value("focus/added")
+            return
+        self._objects.pop((candidate.key, candidate.copy), None)
+        # A resumed run reads its start requests again: that refuses nothing.
+        self._stats.inc_value("focus/known_seeds" if candidate.seed else "focus/refused/duplicate")
+
+    def leave(self, lease: Lease) -> Request | None:
+        """The request of a lease, or ``None`` where it cannot be handed out: the lease is
+        settled then."""
+        candidate = lease.candidate
+        try:
+            request = self._unpack(candidate)
+            # The job's scope may have been narrowed since it was stored.
+            self.check_scope(request, candidate, hop=bool(request.meta.get("redirect_times")))
+            self._crawl.chain.leave(candidate, request)
+            return request
+        except Drop as drop:
+            outcome = Outcome(lease, Ending.DROPPED, drop.reason, fetched=False)
+        except Unreadable as error:
+            self._stats.inc_value("focus/unreadable")
+            logger.error(
+                "Cannot read the stored request of %s: %s. It keeps waiting, for a run that can.",
+                candidate.url,
+                error,
+                extra=self._extra,
+            )
+            outcome = Outcome(lease, Ending.ASIDE, fetched=False)
+        except Exception:
+            logger.exception("Cannot hand out %s", candidate.url, extra=self._extra)
+            outcome = Outcome(lease, Ending.DROPPED, "error", fetched=False)
+        self._writer.settle(outcome)
+        return None
+
+    def _unpack(self, candidate: Candidate) -> Request:
+        if candidate.volatile:
+            request = self._objects.pop((candidate.key, candidate.copy), None)
+            if request is None:
+                raise Unreadable("it was kept in memory only")
+            return request
+        return self._crawl.storage.unpack(
+            candidate.request,
+            url=candidate.url,
+            depth=candidate.depth,
+            priority=candidate.priority,
+        )

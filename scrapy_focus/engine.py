@@ -1,0 +1,251 @@
+"""What scrapy_focus needs of Scrapy beyond its public interface, all in one place.
+
+Each private name is looked for when the crawl opens, and a missing one is refused with a
+sentence: better no crawl than one whose outcomes nobody sees.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from scrapy import Request, __version__
+from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.asyncio import CallLaterResult, call_later
+
+from scrapy_focus.exceptions import Unsupported
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.core.downloader import Slot
+
+
+class Engine:
+    """The running engine of a crawl, or nothing where a scheduler is used without one."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        try:
+            self._engine: Any = crawler.engine
+        except RuntimeError:
+            self._engine = None
+        self._slot: Any = getattr(self._engine, "_slot", None)
+        self.seeds = Seeds()
+
+    def __bool__(self) -> bool:
+        return self._slot is not None
+
+    def check(self) -> None:
+        """Look for every private name that is used here.
+
+        :raises scrapy_focus.exceptions.Unsupported: if one is missing
+        """
+        needed = {
+            "engine._start": hasattr(self._engine, "_start"),
+            "engine._slot.inprogress": isinstance(getattr(self._slot, "inprogress", None), set),
+            "engine._slot.nextcall": hasattr(self._slot, "nextcall"),
+            "engine._slot.closing": hasattr(self._slot, "closing"),
+            "engine.downloader.slots": hasattr(self._engine.downloader, "slots"),
+        }
+        missing = [name for name, found in needed.items() if not found]
+        if missing:
+            raise Unsupported(
+                f"scrapy_focus needs {', '.join(missing)}, which Scrapy {__version__} or the "
+                "DOWNLOADER in use does not have: use Scrapy's own DOWNLOADER, and a version of "
+                "scrapy_focus that knows this Scrapy."
+            )
+
+    def is_tool(self, spider: Spider) -> bool:
+        """Whether it is ``scrapy shell``, ``fetch``, ``parse`` or ``check`` that runs."""
+        start = getattr(type(spider), "start", None)
+        module = getattr(start, "__module__", None) or ""
+        return module.startswith("scrapy.commands.") or (
+            self._slot is not None and not self._slot.close_if_idle
+        )
+
+    def watch(self, leaves: Callable[[Request], None]) -> None:
+        """Call *leaves* with each request that leaves ``inprogress``: it is finished then,
+        callback, items and all. There is no signal for it."""
+        self._slot.inprogress = _InProgress(self._slot.inprogress, leaves)
+        start = self._engine._start
+        if start is not None:
+            self._engine._start = self.seeds.follow(start)
+
+    @property
+    def seeding(self) -> bool:
+        """Whether the spider's ``start()`` has not been read to its end."""
+        return self._engine is not None and self._engine._start is not None
+
+    @property
+    def closing(self) -> bool:
+        """Whether the crawl takes nothing new."""
+        return self._slot is not None and self._slot.closing is not None
+
+    def wake(self) -> None:
+        """Let the engine ask for the next request."""
+        # Never with a delay: while one is pending every other call is a no-op.
+        if self._slot is not None and not self.closing:
+            self._slot.nextcall.schedule()
+
+    def slot(self, key: str | None) -> Slot | None:
+        """The downloader's slot of that key, if there is one now."""
+        slots: dict[str, Slot] = self._engine.downloader.slots if self._engine else {}
+        return slots.get(key) if key is not None else None
+
+    def slow_down(self, key: str | None, delay: float, *, own: bool) -> None:
+        """Set a downloader slot to the frontier's pace.
+
+        The frontier draws the jitter; a second draw would make every request late. What
+        bypasses the frontier (robots.txt, media) still keeps to *delay* seconds.
+
+        :param own: whether the delay is the frontier's to set; else it is AutoThrottle's,
+            and is only raised
+        """
+        slot = self.slot(key)
+        if slot is None:
+            return
+        if hasattr(slot, "jitter"):
+            slot.jitter = 0.0
+        else:
+            slot.randomize_delay = False
+        slot.delay = delay if own else max(slot.delay, delay)
+
+    def drop_queued(self, requests: Iterable[Request]) -> None:
+        """Take requests back that wait in the downloader for their turn: on closing nobody
+        should wait for a site's delay."""
+        wanted = set(requests)
+        for slot in list(self._engine.downloader.slots.values()):
+            for entry in [entry for entry in slot.queue if entry[0] in wanted]:
+                slot.queue.remove(entry)
+                entry[1].errback(IgnoreRequest("The crawl is closing"))
+
+
+class _InProgress(set[Request]):
+    """The engine's set of requests in progress; tells when one leaves."""
+
+    def __init__(self, requests: Iterable[Request], leaves: Callable[[Request], None]) -> None:
+        super().__init__(requests)
+        self._leaves = leaves
+
+    def remove(self, request: Request) -> None:
+        super().remove(request)
+        self._leaves(request)
+
+
+class Seeds:
+    """Reads the spider's start requests and remembers which objects they are.
+
+    Nothing else proves a seed: ``is_start_request`` is in meta, and meta is copied.
+    """
+
+    def __init__(self) -> None:
+        self._requests: WeakSet[Request] = WeakSet()
+        #: How many start requests the spider has yielded so far.
+        self.count = 0
+
+    def __contains__(self, request: Request) -> bool:
+        return request in self._requests
+
+    def follow(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        return _Followed(start, self._saw)
+
+    def _saw(self, request: Request) -> None:
+        self.count += 1
+        self._requests.add(request)
+
+
+class _Followed:
+    """An asynchronous iterator that shows each request that passes."""
+
+    def __init__(self, source: AsyncIterator[Any], saw: Callable[[Request], None]) -> None:
+        self._source = source
+        self._saw = saw
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await anext(self._source)
+        if isinstance(item, Request):
+            self._saw(item)
+        return item
+
+
+class Timer:
+    """One delayed call that can be set again and again."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._call: CallLaterResult | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self._call is not None
+
+    def set(self, delay: float) -> None:
+        """Act after *delay* seconds instead of whenever it was due."""
+        self.cancel()
+        self._call = call_later(max(0.0, delay), self._fire)
+
+    def cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _fire(self) -> None:
+        self._call = None
+        self._action()
+
+
+def scheduler_of(crawler: Crawler) -> Any:
+    """The scheduler of a running crawl."""
+    # engine.scheduler is new in Scrapy 2.19.
+    engine: Any = crawler.engine
+    return engine._slot.scheduler
+
+
+def spider_arguments(crawler: Crawler) -> dict[str, Any]:
+    """The arguments that a crawl's spider was made with.
+
+    Scrapy keeps them nowhere but in the frame of :meth:`Crawler.crawl_async
+    <scrapy.crawler.Crawler.crawl_async>`, which is below this call. Under
+    :meth:`Crawler.crawl <scrapy.crawler.Crawler.crawl>` with the asyncio reactor it is
+    not; then they are what the spider has kept of them under their own names.
+    """
+    codes = {crawl.__code__ for crawl in (_unwrapped(Crawler.crawl_async), _unwrapped(Crawler.crawl))}
+    for frame in _frames():
+        if frame.f_code in codes and frame.f_locals.get("self") is crawler:
+            positional = {str(i): value for i, value in enumerate(frame.f_locals["args"])}
+            return {**positional, **frame.f_locals["kwargs"]}
+    return _kept_arguments(crawler.spider)
+
+
+def _unwrapped(function: Any) -> Any:
+    return inspect.unwrap(function)
+
+
+def _frames() -> Iterator[Any]:
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _kept_arguments(spider: Any) -> dict[str, Any]:
+    parameters = inspect.signature(type(spider).__init__).parameters
+    named = {
+        name for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    own_init = not type(spider).__init__.__module__.startswith("scrapy.")
+    hidden = {"self", "name", "crawler", "settings", "start_urls", "allowed_domains"}
+    return {
+        key: value
+        for key, value in vars(spider).items()
+        if isinstance(value, (str, int, float))
+        and key not in hidden
+        and not key.startswith("_")
+        and (key in named or not own_init)
+    }

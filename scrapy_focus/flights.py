@@ -1,0 +1,158 @@
+"""What this process has handed out and not yet seen the end of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from scrapy_focus.candidate import Candidate
+from scrapy_focus.frontier import Ending, Lease, Outcome
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A request on its way: what has been seen of it so far."""
+
+    lease: Lease
+    request: Request
+    fingerprint: bytes
+    #: When it was handed out (Unix time, seconds).
+    since: float
+    url: str = ""
+    retry_times: int = 0
+    redirect_times: int = 0
+    #: The user's own ``download_slot``.
+    own_slot: str | None = None
+    #: The downloader has had it; it has left the downloader again.
+    reached: bool = False
+    left: bool = False
+    #: A response came, whatever became of it; it was passed on to the spider.
+    downloaded: bool = False
+    received: bool = False
+    redirected: bool = False
+    #: The download was cancelled from outside: nothing is known of its end.
+    cancelled: bool = False
+    #: Reason for which its retry was refused at the door.
+    refused: str | None = None
+    retry: Candidate | None = None
+    size: int = 0
+
+    def outcome(self, forbidden: bool, closing: bool) -> Outcome:
+        """How it ended, now that it is finished.
+
+        :param forbidden: whether the host's robots.txt refuses it
+        :param closing: whether the crawl is closing
+        """
+        ending, reason = self._ending(forbidden, closing)
+        return Outcome(
+            self.lease,
+            ending,
+            reason,
+            fetched=self.reached,
+            size=self.size,
+            retry=self.retry if ending is Ending.RETRY else None,
+        )
+
+    def _ending(self, forbidden: bool, closing: bool) -> tuple[Ending, str]:
+        if self.retry:
+            return Ending.RETRY, ""
+        if self.refused:
+            return Ending.DROPPED, self.refused
+        if self.received or self.redirected:
+            return Ending.DONE, ""
+        if self.cancelled:
+            return Ending.RELEASED, ""
+        if not self.reached:
+            return Ending.DROPPED, "robots" if forbidden else "middleware"
+        if self.downloaded:
+            # A downloader middleware refused the response, e.g. one redirect too many.
+            return Ending.FAILED, "response_refused"
+        return Ending.FAILED, "unreachable"
+
+
+@dataclass(slots=True)
+class Flights:
+    """All flights, by what can be asked of them."""
+
+    #: By the request object itself: ids are reused, and meta is copied.
+    _by_request: dict[Request, Flight] = field(default_factory=dict)
+    _by_fingerprint: dict[bytes, list[Flight]] = field(default_factory=dict)
+    _by_url: dict[str, list[Flight]] = field(default_factory=dict)
+    #: Slots that the downloader has written into the meta of what is in flight.
+    _slots: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return len(self._by_request)
+
+    def __iter__(self) -> Iterator[Flight]:
+        return iter(list(self._by_request.values()))
+
+    def get(self, request: Request | None) -> Flight | None:
+        return self._by_request.get(request) if request is not None else None
+
+    def add(self, flight: Flight) -> None:
+        meta = flight.request.meta
+        flight.url = flight.request.url
+        flight.retry_times = meta.get("retry_times", 0)
+        flight.redirect_times = meta.get("redirect_times", 0)
+        flight.own_slot = meta.get("download_slot")
+        self._by_request[flight.request] = flight
+        self._by_fingerprint.setdefault(flight.fingerprint, []).append(flight)
+        self._by_url.setdefault(flight.url, []).append(flight)
+
+    def pop(self, request: Request) -> Flight | None:
+        flight = self._by_request.pop(request, None)
+        if flight is None:
+            return None
+        for index, key in (
+            (self._by_fingerprint, flight.fingerprint),
+            (self._by_url, flight.url),
+        ):
+            index[key].remove(flight)  # type: ignore[index]
+            if not index[key]:  # type: ignore[index]
+                del index[key]  # type: ignore[arg-type]
+        slot = flight.request.meta.get("download_slot")
+        if flight.reached and flight.own_slot is None and slot is not None:
+            self._slots[slot] -= 1
+            if self._slots[slot] <= 0:
+                del self._slots[slot]
+        return flight
+
+    def reached(self, flight: Flight, slot: str | None) -> None:
+        """The downloader has the request and has written its slot into its meta, which is
+        not the user's own."""
+        if not flight.reached and flight.own_slot is None and slot is not None:
+            self._slots[slot] += 1
+        flight.reached = True
+
+    @property
+    def slots(self) -> Collection[str]:
+        """Slots that the downloader chose for what is in flight. In the meta of another
+        request such a ``download_slot`` was copied, not meant."""
+        return self._slots.keys()
+
+    def retried_by(self, request: Request, fingerprint: bytes) -> Flight | None:
+        """The flight whose next attempt this request is."""
+        times = request.meta.get("retry_times", 0)
+        if not times:
+            return None
+        for flight in self._by_fingerprint.get(fingerprint, ()):
+            if flight.retry_times + 1 == times and flight.retry is None:
+                return flight
+        return None
+
+    def redirected_by(self, request: Request) -> Flight | None:
+        """The flight that redirected to this request."""
+        urls = request.meta.get("redirect_urls")
+        if not urls:
+            return None
+        times = request.meta.get("redirect_times", 0)
+        for flight in self._by_url.get(urls[-1], ()):
+            if flight.redirect_times + 1 == times and not flight.redirected:
+                return flight
+        return None

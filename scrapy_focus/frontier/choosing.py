@@ -1,0 +1,167 @@
+"""What a SQLite frontier may hand out next, and when."""
+
+from __future__ import annotations
+
+import random
+
+from scrapy_focus.frontier.contract import Order
+from scrapy_focus.frontier.database import Database
+from scrapy_focus.frontier.ledger import Ledger
+from scrapy_focus.frontier.rows import BUSY, Rows
+
+# Served by queues_open: its first entry.
+_BEST = (
+    "SELECT head, tie, head_id, id FROM queues WHERE job = ? AND owner = ? AND at = 0"
+    " AND head IS NOT NULL ORDER BY head, tie, head_id LIMIT 1"
+)
+# Served by queues_open; every open queue is read, as a uniform draw must.
+_OPEN = (
+    "SELECT id, ready, retired FROM queues WHERE job = ? AND owner IN (0, ?) AND at = 0"
+    " AND head IS NOT NULL ORDER BY id"
+)
+# Served by urls_ready (the counts) or urls_charged.
+_NTH = (
+    "SELECT id FROM urls WHERE queue = ? AND state = 0 AND ready_at = 0"
+    " ORDER BY rank, id LIMIT 1 OFFSET ?"
+)
+_COUNT_CHARGED = (
+    "SELECT count(*) FROM urls WHERE job = ? AND queue = ? AND state = 0 AND ready_at = 0"
+    " AND charged = 1"
+)
+_NTH_CHARGED = (
+    "SELECT id FROM urls WHERE job = ? AND queue = ? AND state = 0 AND ready_at = 0"
+    " AND charged = 1 ORDER BY rank, id LIMIT 1 OFFSET ?"
+)
+# What a spent budget has paid for: served by urls_charged, which holds few rows.
+_PAID = (
+    "SELECT q.id, u.id, q.at FROM urls AS u CROSS JOIN queues AS q ON q.id = u.queue"
+    " WHERE u.job = ?1 AND u.state = 0 AND u.ready_at = 0 AND u.charged = 1 AND q.job = ?1"
+    " AND q.owner IN (0, ?2)"
+    " ORDER BY u.rank, CASE q.aged WHEN 1 THEN 0 ELSE q.tie END, u.id"
+)
+# Served by urls_deferred. Bounded, since what is due after a long pause may be very much.
+_DUE = (
+    "SELECT id, queue, rank, charged FROM urls WHERE job = ? AND charged IN (0, 1) AND state = 0"
+    " AND ready_at > 0 AND ready_at <= ? AND run IS NULL LIMIT 500"
+)
+_MAKE_READY = "UPDATE urls SET ready_at = 0 WHERE id = ?"
+# Served by queues_cooling. Bounded likewise.
+_OPEN_UP = (
+    "UPDATE queues SET at = 0 WHERE id IN (SELECT id FROM queues WHERE job = ? AND at > 0"
+    " AND at <= ? AND head IS NOT NULL ORDER BY at LIMIT 1000)"
+)
+_NEXT_OPENING = (
+    "SELECT at FROM queues WHERE job = ? AND at > 0 AND at < 1e18 AND head IS NOT NULL"
+    " AND owner IN (0, ?) ORDER BY at LIMIT 1"
+)
+# Served by urls_deferred, in its order.
+_NEXT_READY = (
+    "SELECT u.ready_at, q.retired FROM urls AS u CROSS JOIN queues AS q ON q.id = u.queue"
+    " WHERE u.job = ? AND u.charged = ? AND u.state = 0 AND u.ready_at > 0 AND u.ready_at < 1e17"
+    " AND u.run IS NULL AND q.owner IN (0, ?) ORDER BY u.ready_at LIMIT 1000"
+)
+# Served by runs_open and urls_leased.
+_NEXT_END = (
+    "SELECT min(u.ready_at) FROM runs AS r CROSS JOIN urls AS u ON u.run = r.id"
+    " WHERE r.job = ? AND r.ended IS NULL AND r.id <> ?"
+)
+
+
+class Chooser:
+    """Looks for the next URL of a run. It claims nothing.
+
+    :param job: the job's row
+    :param run: the run, whose volatile rows are its own
+    """
+
+    def __init__(
+        self, db: Database, rows: Rows, ledger: Ledger, order: Order, rng: random.Random
+    ) -> None:
+        self._db = db
+        self._rows = rows
+        self._ledger = ledger
+        self._uniform = order.uniform
+        self._rng = rng
+        self.job = self.run = 0
+
+    def promote(self, now: float) -> None:
+        """Deferred rows become ready and cooled hosts open."""
+        due = self._db.execute(_DUE, (self.job, now)).fetchall()
+        for row, number, rank, charged in due:
+            self._db.execute(_MAKE_READY, (row,))
+            self._rows.queue(number).offer(rank, row, bool(charged))
+        self._rows.save()
+        if self._db.execute(_OPEN_UP, (self.job, now)).rowcount:
+            self._rows.forget()
+
+    def choose(self) -> tuple[int, int] | None:
+        """The queue and the row to hand out next, of those that are open."""
+        self._rows.save()
+        spent = self._ledger.spent()
+        if spent == "max_pages":
+            return self._paid()
+        if spent:
+            return None
+        if self._uniform:
+            return self._draw()
+        best = self._best()
+        return (best[3], best[2]) if best else None
+
+    def _best(self) -> tuple[float, float, int, int] | None:
+        """The best head: of the job's queues, and of the run's own."""
+        found = [self._db.one(_BEST, self.job, owner) for owner in (0, self.run)]
+        return min((best for best in found if best), default=None)
+
+    def _paid(self) -> tuple[int, int] | None:
+        open_: list[tuple[int, int]] = []
+        for queue, row, at in self._db.execute(_PAID, (self.job, self.run)):
+            if at == 0:
+                open_.append((queue, row))
+                if not self._uniform:
+                    break
+        return self._rng.choice(open_) if open_ else None
+
+    def _draw(self) -> tuple[int, int] | None:
+        """Each ready row of an open queue is equally likely."""
+        queues: list[tuple[int, int, bool]] = []
+        total = 0
+        for number, ready, retired in self._db.execute(_OPEN, (self.job, self.run)).fetchall():
+            rows = self._db.one(_COUNT_CHARGED, self.job, number)[0] if retired else ready
+            queues.append((number, rows, retired))
+            total += rows
+        place = self._rng.randrange(total) if total else 0
+        for number, rows, retired in queues:
+            if place < rows:
+                sql, where = (_NTH_CHARGED, (self.job, number)) if retired else (_NTH, (number,))
+                return number, self._db.one(sql, *where, place)[0]
+            place -= rows
+        return None
+
+    def next_due(self, now: float) -> float | None:
+        """When :meth:`choose` can next find something."""
+        spent = self._ledger.spent()
+        if spent and spent != "max_pages":
+            return None
+        if spent:
+            paid = self._db.execute(_PAID, (self.job, self.run))
+            times = [at or now for _, _, at in paid if at < BUSY]
+        elif self._best():
+            return now
+        else:
+            opening = self._db.one(_NEXT_OPENING, self.job, self.run)
+            times = list(opening or ())
+            times += self._next_ready(0)
+        times += self._next_ready(1)
+        times += (at for at in self._db.one(_NEXT_END, self.job, self.run) if at)
+        return min(times, default=None)
+
+    def _next_ready(self, charged: int) -> list[float]:
+        """When the first deferred row that the budget allows is due, if there is one."""
+        at, number = 0.0, 0
+        rows = self._db.execute(_NEXT_READY, (self.job, charged, self.run))
+        for at, retired in rows:
+            if charged or not retired:
+                return [at]
+            number += 1
+        # So many of hosts that have spent their share: rather early than a long walk.
+        return [at] if number == 1000 else []

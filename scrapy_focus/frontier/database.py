@@ -1,0 +1,319 @@
+"""The connection to a frontier's SQLite file: opening, migrating, transactions, checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import resources
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote
+
+from scrapy_focus.exceptions import FrontierBusy, FrontierError, FrontierTooNew
+
+logger = logging.getLogger(__name__)
+
+#: "focu", in the file's header: says that a SQLite file is a frontier.
+APPLICATION_ID = 0x666F6375
+
+#: Seconds that opening waits for another program's lock; no other call waits at all.
+_PATIENCE = 5.0
+
+#: Size in bytes past which the WAL is copied back into the file.
+_WAL_SIZE = 4_000_000
+
+#: File systems on which the shared memory that WAL needs does not work between machines.
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
+
+
+def migrations() -> list[tuple[int, str]]:
+    """The numbered steps that make a frontier, each with its SQL."""
+    folder = resources.files("scrapy_focus.frontier") / "migrations"
+    found = [
+        (int(entry.name[:4]), entry.read_text(encoding="utf-8"))
+        for entry in folder.iterdir()
+        if entry.name.endswith(".sql")
+    ]
+    return sorted(found)
+
+
+class Database:
+    """One connection. Every statement of the frontier goes through it.
+
+    :param path: the file; made, readable for its owner alone, where it does not exist
+    :param full: sync at every commit, so that a power cut loses nothing settled
+    :param read_only: look only; never makes or changes the file
+    """
+
+    def __init__(self, path: Path, *, full: bool = False, read_only: bool = False) -> None:
+        self.path = path
+        self._depth = 0
+        self._undone = False
+        self._checkpointer: _Checkpointer | None = None
+        try:
+            self._connection = self._connect(read_only)
+        except sqlite3.Error as error:
+            self.fail(error)
+        self.execute = self._connection.execute
+        try:
+            self._check()
+            if not read_only:
+                self._prepare(full)
+                self._migrate()
+        except sqlite3.Error as error:
+            self._connection.close()
+            self.fail(error)
+        except BaseException:
+            self._connection.close()
+            raise
+        if not read_only:
+            self._checkpointer = _Checkpointer(path)
+
+    def _connect(self, read_only: bool) -> sqlite3.Connection:
+        if read_only:
+            if not self.path.is_file():
+                raise FrontierError(f"There is no frontier at {self.path}.")
+        else:
+            self._make_file()
+        mode = "ro" if read_only else "rw"
+        return sqlite3.connect(
+            f"file:{quote(str(self.path.absolute()))}?mode={mode}",
+            uri=True,
+            timeout=_PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+
+    def _make_file(self) -> None:
+        if self.path.is_dir():
+            raise FrontierError(f"The frontier's path {self.path} is a folder; name a file.")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Private from its first byte on; the -wal and -shm files take over its mode.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, stat.S_IRUSR | stat.S_IWUSR))
+        except OSError as error:
+            raise FrontierError(
+                f"The frontier {self.path} cannot be written: {error.strerror}. Give write "
+                "access to the file and its folder, or name another place in FOCUS_FRONTIER."
+            ) from error
+
+    def _check(self) -> None:
+        application = self._pragma("application_id")
+        tables = self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if application != APPLICATION_ID and (tables or application):
+            raise FrontierError(
+                f"{self.path} is a database of another program, not a frontier; name another "
+                "file in FOCUS_FRONTIER."
+            )
+        known = migrations()[-1][0]
+        version = self._pragma("user_version")
+        if version > known:
+            raise FrontierTooNew(
+                f"The frontier {self.path} has schema version {version}, and this scrapy_focus "
+                f"knows versions up to {known}: it was written by a newer one. Upgrade "
+                "scrapy_focus, or name another file in FOCUS_FRONTIER."
+            )
+
+    def _prepare(self, full: bool) -> None:
+        journal = "DELETE" if _on_network(self.path) else "WAL"
+        mode = self.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0]
+        if mode != "wal":
+            logger.warning(
+                "The frontier %s is on a file system that cannot share a write-ahead log, such "
+                "as a network drive: it works, slower, and from one machine only.",
+                self.path,
+            )
+        self.execute(f"PRAGMA synchronous = {'FULL' if full or mode != 'wal' else 'NORMAL'}")
+        # The checkpointer's thread does it: on the reactor's it takes tens of milliseconds.
+        self.execute("PRAGMA wal_autocheckpoint = 0")
+        self.execute("PRAGMA cache_size = -16000")
+        self.execute("PRAGMA temp_store = MEMORY")
+
+    def _migrate(self) -> None:
+        steps = migrations()
+        if self._pragma("user_version") == steps[-1][0]:
+            return
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            # Read again under the lock: another process may have been faster.
+            version = self._pragma("user_version")
+            for number, script in steps:
+                if number > version:
+                    for statement in _statements(script):
+                        self.execute(statement)
+                    self.execute(f"PRAGMA user_version = {number}")
+            self.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            self.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self.execute("ROLLBACK")
+            raise
+
+    def _pragma(self, name: str) -> int:
+        return int(self.execute(f"PRAGMA {name}").fetchone()[0])
+
+    @property
+    def within(self) -> bool:
+        """Whether a transaction is open."""
+        return self._depth > 0
+
+    def stop_waiting(self) -> None:
+        """From now on a lock that another connection holds is an error at once."""
+        self.execute("PRAGMA busy_timeout = 0")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write. The outermost one commits; any error undoes all of it."""
+        if self._depth:
+            with self._part():
+                yield
+            return
+        try:
+            self.execute("BEGIN IMMEDIATE")
+            self._depth, self._undone = 1, False
+            try:
+                yield
+                if self._undone:
+                    raise FrontierError(
+                        f"Nothing was written to the frontier {self.path}: a part of it failed."
+                    )
+                self.execute("COMMIT")
+            except BaseException:
+                # A full disk may have rolled back by itself.
+                with suppress(sqlite3.Error):
+                    self.execute("ROLLBACK")
+                raise
+            finally:
+                self._depth = 0
+        except sqlite3.Error as error:
+            self.fail(error)
+
+    @contextmanager
+    def _part(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        except BaseException as error:
+            # Whoever catches this must not make the outer transaction store one half of it.
+            self._undone = True
+            if isinstance(error, sqlite3.Error):
+                self.fail(error)
+            raise
+        finally:
+            self._depth -= 1
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read: all statements inside see one state."""
+        with self.reading():
+            if self._depth:
+                yield
+                return
+            self.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.execute("COMMIT")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read, with the errors of :mod:`scrapy_focus.exceptions`."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            self.fail(error)
+
+    def one(self, sql: str, *values: Any) -> Any:
+        """The first row of a query, or ``None``."""
+        return self.execute(sql, values).fetchone()
+
+    def fail(self, error: sqlite3.Error) -> NoReturn:
+        """Raise what a driver's error means here."""
+        text = str(error)
+        if "locked" in text or "busy" in text:
+            raise FrontierBusy(
+                f"The frontier {self.path} is locked by another program; try again when it "
+                "has finished."
+            ) from error
+        if "not a database" in text or "malformed" in text or "file is encrypted" in text:
+            what = "is damaged, or not a SQLite database. Restore it from a copy, or name another"
+            raise FrontierError(
+                f"The frontier {self.path} {what} file in FOCUS_FRONTIER."
+            ) from error
+        if "full" in text:
+            raise FrontierError(
+                f"There is no room left on the disk of the frontier {self.path}. Make room and "
+                "run again: the crawl goes on where it was."
+            ) from error
+        raise FrontierError(f"The frontier {self.path} cannot be used: {text}.") from error
+
+    def close(self) -> None:
+        """Close the connection; the last one of a file also empties the WAL."""
+        if self._checkpointer:
+            self._checkpointer.stop()
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+
+class _Checkpointer:
+    """Copies the WAL back into the file, on a thread of its own.
+
+    A PASSIVE checkpoint waits for nobody and makes nobody wait.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._wal = Path(f"{path}-wal")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="focus-checkpoint", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.5):
+            try:
+                if self._wal.stat().st_size < _WAL_SIZE:
+                    continue
+                connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
+                try:
+                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                finally:
+                    connection.close()
+            except (OSError, sqlite3.Error):
+                # Gone, full or locked: the crawl's own writes report what is wrong.
+                continue
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def _statements(script: str) -> Iterator[str]:
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+
+
+def _on_network(path: Path) -> bool:
+    """Whether the file lies on a network file system, as far as Linux tells."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    place = str(path.absolute())
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].encode().decode("unicode_escape")
+        inside = place.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return kind in _NETWORK

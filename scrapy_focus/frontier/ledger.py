@@ -1,0 +1,114 @@
+"""A job's counters in a SQLite frontier, and what they say about its budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from scrapy_focus.frontier.contract import Limits
+from scrapy_focus.frontier.database import Database
+from scrapy_focus.frontier.rows import Queue, Rows
+
+_COUNTERS = ("added", "leased", "done", "failed", "dropped", "pages", "bytes", "seconds")
+_ADD = f"UPDATE jobs SET {', '.join(f'{name} = {name} + ?' for name in _COUNTERS)} WHERE id = ?"
+_ADD_REASON = (
+    "INSERT INTO reasons (job, kind, reason, count) VALUES (?1, ?2, ?3, ?4)"
+    " ON CONFLICT DO UPDATE SET count = count + ?4"
+)
+# Served by the unique index of queues: all queues of one host of a job.
+_HOST_PAGES = "SELECT ifnull(sum(pages), 0) FROM queues WHERE job = ? AND host = ?"
+_HOST_QUEUES = "SELECT id FROM queues WHERE job = ? AND host = ?"
+_REVISE = (
+    "SELECT id FROM queues WHERE job = ? AND retired <> (? > 0 AND (SELECT sum(s.pages)"
+    " FROM queues AS s WHERE s.job = queues.job AND s.host = queues.host) >= ?)"
+)
+
+
+class Ledger:
+    """What a transaction adds to the counters, and the totals that the budget looks at."""
+
+    def __init__(self, db: Database, rows: Rows, limits: Limits) -> None:
+        self._db = db
+        self._rows = rows
+        self._limits = limits
+        self._job = 0
+        self._changes: dict[int, dict[str, float]] = {}
+        self._reasons: Counter[tuple[str, str]] = Counter()
+        #: Pages, bytes and seconds that the job has used.
+        self.totals: tuple[int, int, float] = (0, 0, 0.0)
+
+    def load(self, job: int) -> None:
+        """Read how much of its budget the job has used: other runs use it as well."""
+        self._job = job
+        found = self._db.one("SELECT pages, bytes, seconds FROM jobs WHERE id = ?", job)
+        self.totals = found or (0, 0, 0.0)
+
+    def add(self, name: str, by: float, job: int | None = None) -> None:
+        """Add to a counter of this job, or of another one."""
+        changes = self._changes.setdefault(job or self._job, {})
+        changes[name] = changes.get(name, 0) + by
+
+    def add_reasons(self, kind: str, reasons: Mapping[str, int]) -> None:
+        for reason, number in reasons.items():
+            self._reasons[kind, reason] += number
+
+    def use(self, pages: int = 0, size: int = 0, seconds: float = 0.0) -> None:
+        """Use some of the job's budget, or (negative) give it back."""
+        for name, by in (("pages", pages), ("bytes", size), ("seconds", seconds)):
+            if by:
+                self.add(name, by)
+        used = self.totals
+        self.totals = (used[0] + pages, used[1] + size, used[2] + seconds)
+
+    def charge(self, queue: Queue, pages: int) -> None:
+        """Charge pages to the job and to the host's share, which may retire its queues,
+        or (negative) give them back, which may revive them."""
+        self.use(pages=pages)
+        queue.pages += pages
+        if not self._limits.pages_per_host:
+            return
+        self._rows.save()
+        spent = int(self.host_spent(queue.host))
+        for (number,) in self._db.execute(_HOST_QUEUES, (queue.job, queue.host)).fetchall():
+            self._retire(self._rows.queue(number), spent)
+
+    def _retire(self, queue: Queue, retired: int) -> None:
+        if queue.retired != retired:
+            queue.retired = retired
+            self._rows.find_head(queue)
+
+    def revise(self) -> None:
+        """Retire or revive the job's queues: an earlier run may have had another budget."""
+        share = self._limits.pages_per_host
+        for (number,) in self._db.execute(_REVISE, (self._job, share, share)).fetchall():
+            queue = self._rows.queue(number)
+            self._retire(queue, 1 - queue.retired)
+        self._rows.save()
+
+    def host_spent(self, host: str) -> bool:
+        """Whether a host has used up its share of the pages."""
+        share = self._limits.pages_per_host
+        return bool(share and self._db.one(_HOST_PAGES, self._job, host)[0] >= share)
+
+    def spent(self) -> str | None:
+        """Which part of the job's budget is used up."""
+        (pages, size, seconds), limits = self.totals, self._limits
+        if limits.bytes and size >= limits.bytes:
+            return "max_bytes"
+        if limits.seconds and seconds >= limits.seconds:
+            return "max_seconds"
+        if limits.pages and pages >= limits.pages:
+            return "max_pages"
+        return None
+
+    def save(self) -> None:
+        """Write the counters; by reason for this job only."""
+        for job, changes in self._changes.items():
+            self._db.execute(_ADD, (*(changes.get(name, 0) for name in _COUNTERS), job))
+        for (kind, reason), number in self._reasons.items():
+            self._db.execute(_ADD_REASON, (self._job, kind, reason, number))
+        self.forget()
+
+    def forget(self) -> None:
+        self._changes.clear()
+        self._reasons.clear()

@@ -1,0 +1,67 @@
+"""Whether the process of a run is alive, told by an OS lock that it holds."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+class RunLock:
+    """A lock file that this run holds for as long as its process lives.
+
+    ``flock`` belongs to the open file, not to the process: several crawlers in one
+    process do not lose each other's locks, and a process id that the system uses again
+    means nothing.
+    """
+
+    def __init__(self, frontier: Path) -> None:
+        self.token = uuid.uuid4().hex
+        self._path = lock_path(frontier, self.token)
+        self._file: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        if fcntl:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def release(self) -> None:
+        """Give the lock back and remove its file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+            with suppress(OSError):
+                self._path.unlink()
+
+
+def lock_path(frontier: Path, token: str) -> Path:
+    """The lock file of the run with this token."""
+    return frontier.with_name(f"{frontier.name}.run-{token}")
+
+
+def is_alive(frontier: Path, token: str) -> bool:
+    """Whether the process that started this run still holds its lock."""
+    try:
+        file = os.open(lock_path(frontier, token), os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # not ours to judge
+    try:
+        if fcntl is None:  # pragma: no cover - Windows refuses to remove an open file
+            return True
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def forget(frontier: Path, token: str) -> None:
+    """Remove the lock file of a run that is over."""
+    with suppress(OSError):
+        lock_path(frontier, token).unlink()

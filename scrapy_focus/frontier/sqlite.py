@@ -1,0 +1,412 @@
+"""The frontier in a SQLite file: the default store."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scrapy_focus.candidate import Candidate
+from scrapy_focus.frontier.choosing import Chooser
+from scrapy_focus.frontier.contract import (
+    ASIDE,
+    Counts,
+    Ending,
+    Frontier,
+    Lease,
+    Limits,
+    Order,
+    Outcome,
+    Pace,
+)
+from scrapy_focus.frontier.database import Database
+from scrapy_focus.frontier.jobs import Jobs
+from scrapy_focus.frontier.ledger import Ledger
+from scrapy_focus.frontier.report import read_counts
+from scrapy_focus.frontier.rows import Host, Queue, Rows
+
+_INSERT = (
+    "INSERT INTO urls (job, queue, key, copy, url, ready_at, charged, rank, depth, priority,"
+    " score, seed, discovered, parent, request, owner)"
+    " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
+)
+# Served by urls_key. A filtered request matches any copy; a copy only itself.
+_ADD = f"{_INSERT} WHERE NOT EXISTS (SELECT 1 FROM urls WHERE job = ? AND key = ?)"
+_ADD_COPY = (
+    f"{_INSERT} WHERE NOT EXISTS (SELECT 1 FROM urls WHERE job = ? AND key = ? AND copy = ?)"
+)
+_SEEN = "SELECT 1 FROM urls WHERE job = ? AND key = ? LIMIT 1"
+# Served by the unique index of queues.
+_FIND_QUEUE = "SELECT id FROM queues WHERE job = ? AND host = ? AND pace = ? AND owner = ?"
+_ADD_QUEUE = (
+    "INSERT INTO queues (job, host, pace, owner, at, tie, aged, retired)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_CLAIM = (
+    "UPDATE urls SET ready_at = ?, run = ?, in_flight = 1, charged = 1, attempts = attempts + 1"
+    " WHERE id = ?"
+)
+_LEASED = "SELECT queue, in_flight, rank FROM urls WHERE id = ? AND attempts = ? AND run = ?"
+_SETTLE = (
+    "UPDATE urls SET state = ?, ready_at = 0, run = NULL, in_flight = 0, reason = ?, charged = ?"
+    " WHERE id = ?"
+)
+_GIVE_BACK = (
+    "UPDATE urls SET ready_at = ?, run = NULL, in_flight = 0, charged = ?, rank = ? WHERE id = ?"
+)
+# A retry whose request cannot be stored leaves the one that is.
+_CHANGE = (
+    "UPDATE urls SET priority = ?1, request = CASE ?2 WHEN 1 THEN request ELSE ?3 END WHERE id = ?4"
+)
+_LEAVE = "UPDATE urls SET in_flight = 0 WHERE id = ? AND attempts = ? AND run = ? AND in_flight = 1"
+_RENEW = "UPDATE urls SET ready_at = ? WHERE id = ? AND attempts = ? AND run = ?"
+# A run that opens looks at all its hosts: nobody has told its queues while nobody was at it.
+_LOOK = (
+    "UPDATE queues SET at = s.at, tie = s.tie, aged = ?2 FROM (SELECT q.id, CASE"
+    " WHEN max(h.next_at, h.held) > ?3 THEN max(h.next_at, h.held) ELSE 0.0 END AS at,"
+    " CASE WHEN ?2 THEN ifnull(q.head_id, 0) ELSE h.touched END AS tie"
+    " FROM queues AS q CROSS JOIN hosts AS h ON h.id = q.pace WHERE q.job = ?1) AS s"
+    " WHERE queues.id = s.id AND (queues.at <> s.at OR queues.tie <> s.tie OR aged <> ?2)"
+)
+# Served by urls_deferred.
+_READ_AGAIN = (
+    "UPDATE urls SET ready_at = 1 WHERE job = ? AND charged IN (0, 1) AND state = 0"
+    " AND ready_at > 0 AND ready_at = ? AND run IS NULL"
+)
+# Served by the primary key: in steps, so that no row is changed under the cursor.
+_SOME = "SELECT id, queue FROM urls WHERE job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
+_STATES = {Ending.DONE: 1, Ending.FAILED: 2, Ending.DROPPED: 3}
+
+#: How many queues' ids are kept in memory; past it they are looked up again.
+_CACHE = 50_000
+
+
+class SQLiteFrontier(Frontier):
+    """A job in a SQLite file, shared with other jobs, runs and processes.
+
+    :param path: the file
+    :param job: the job's name
+    :param resume: ``None``: go on with an unfinished job, start a finished one over;
+        ``True``: go on; ``False``: start over, unless another run is at it
+    :param policy: name of the policy, kept with the job to see that it changed
+    :param full: a power cut loses nothing settled
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        job: str,
+        *,
+        pace: Pace,
+        now: float,
+        resume: bool | None = None,
+        limits: Limits = Limits(),
+        order: Order = Order(),
+        policy: str = "",
+        full: bool = False,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.name = str(path)
+        self._pace = pace
+        self._aged = int(order.ties == "age")
+        self._ids: dict[tuple[str, str, bool], int] = {}
+        self._db = db = Database(path, full=full)
+        self._rows = Rows(db)
+        self._ledger = Ledger(db, self._rows, limits)
+        self._chooser = Chooser(db, self._rows, self._ledger, order, rng or random.Random())
+        self._jobs = Jobs(db, self._rows, self._ledger, self._reopen)
+        self._job = self._run = 0
+        try:
+            with self.transaction():
+                self._join(job, resume, policy, now)
+            db.stop_waiting()
+        except BaseException:
+            self._jobs.release()
+            db.close()
+            raise
+
+    def _join(self, name: str, resume: bool | None, policy: str, now: float) -> None:
+        joined = self._jobs.join(name, resume, policy, now)
+        self._job = self._chooser.job = joined.job
+        self._run = self._chooser.run = joined.run
+        self.start, self.generation = joined.start, joined.generation
+        #: The policy that the job was last run with.
+        self.policy_before = joined.policy
+        self._ledger.save()
+        self._ledger.load(self._job)
+        self._ledger.revise()
+        self._db.execute(_LOOK, (self._job, self._aged, now))
+        self._db.execute(_READ_AGAIN, (self._job, ASIDE))
+        self._rows.forget()
+
+    # -- transactions ---------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        if self._db.within:
+            with self._db.transaction():
+                yield
+            return
+        totals = self._ledger.totals
+        try:
+            with self._db.transaction():
+                self._ledger.load(self._job)
+                yield
+                self._save()
+        except BaseException:
+            # Nothing that was read or made inside is to be trusted.
+            self._ledger.forget()
+            self._ledger.totals = totals
+            self._ids.clear()
+            raise
+        finally:
+            self._rows.forget()
+
+    def _save(self) -> None:
+        self._rows.save()
+        self._ledger.save()
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Read one state, with what the open transaction, if there is one, has changed."""
+        with self._db.snapshot():
+            if self._db.within:
+                self._save()
+            yield
+
+    # -- adding ---------------------------------------------------------------------
+
+    def seen(self, key: bytes) -> bool:
+        with self._db.reading():
+            return self._db.one(_SEEN, self._job, key) is not None
+
+    def add(self, candidates: Sequence[Candidate], now: float) -> list[bool]:
+        with self.transaction():
+            return [self._add(candidate, now) for candidate in candidates]
+
+    def _add(self, c: Candidate, now: float) -> bool:
+        queue = self._rows.queue(self._queue_id(c, now))
+        ready_at = c.ready_at if c.ready_at > now else 0.0
+        score = None if c.score == 0.5 else c.score
+        values: tuple[Any, ...] = (
+            *(self._job, queue.id, c.key, c.copy, c.url, ready_at, int(c.charged), c.rank, c.depth),
+            *(c.priority, score, int(c.seed), c.discovered, c.parent, c.request),
+            queue.owner or None,
+        )
+        if c.copy:
+            cursor = self._db.execute(_ADD_COPY, (*values, self._job, c.key, c.copy))
+        else:
+            cursor = self._db.execute(_ADD, (*values, self._job, c.key))
+        if cursor.rowcount != 1:
+            return False
+        assert cursor.lastrowid is not None
+        queue.wait(cursor.lastrowid, c.rank, ready_at, c.charged)
+        self._ledger.add("added", 1)
+        return True
+
+    def _queue_id(self, c: Candidate, now: float) -> int:
+        spot = (c.host, c.group, c.volatile)
+        number = self._ids.get(spot)
+        if number is None:
+            number = self._find_queue(c, now)
+            if len(self._ids) >= _CACHE:
+                self._ids.clear()
+            self._ids[spot] = number
+        return number
+
+    def _find_queue(self, c: Candidate, now: float) -> int:
+        host = self._rows.host_named(c.group)
+        place = (self._job, c.host, host.id, self._run if c.volatile else 0)
+        found = self._db.one(_FIND_QUEUE, *place)
+        if found:
+            return int(found[0])
+        at = host.opens(self._pace(c.group)[1], now)
+        retired = int(self._ledger.host_spent(c.host))
+        values = (*place, at, host.touched, self._aged, retired)
+        number = self._db.execute(_ADD_QUEUE, values).lastrowid
+        assert number is not None
+        return number
+
+    # -- leasing --------------------------------------------------------------------
+
+    def lease(self, limit: int, now: float, until: float) -> list[Lease]:
+        leases: list[Lease] = []
+        with self.transaction():
+            self._jobs.take_back_ended(now)
+            self._chooser.promote(now)
+            while len(leases) < limit and (choice := self._chooser.choose()):
+                queue, row = self._rows.queue(choice[0]), choice[1]
+                host = self._rows.host(queue.pace)
+                gap, cap = self._pace(host.name)
+                if at := host.opens(cap, now):
+                    # A job with a wider limit left it open, or ours has become narrower.
+                    queue.at = at
+                    continue
+                leases.append(self._claim(queue, host, row, gap, now, until))
+                self._rows.reopen(host, cap, now)
+        return leases
+
+    def _claim(
+        self, queue: Queue, host: Host, row: int, gap: float, now: float, until: float
+    ) -> Lease:
+        candidate = self._rows.candidate(queue, row)
+        candidate.attempts += 1
+        self._db.execute(_CLAIM, (until, self._run, row))
+        queue.waiting -= 1
+        queue.ready -= 1
+        self._ledger.add("leased", 1)
+        if not candidate.charged:
+            self._ledger.charge(queue, 1)
+        self._rows.find_head(queue)
+        gap = max(gap, host.delay)
+        prior = host.next_at
+        if gap > 0:
+            host.next_at = max(prior, now + gap)
+        host.touched = now
+        host.in_flight += 1
+        return Lease(row, candidate.attempts, candidate, until, gap, host.next_at, prior)
+
+    def spent(self) -> str | None:
+        return self._ledger.spent()
+
+    # -- settling -------------------------------------------------------------------
+
+    def settle(
+        self, outcomes: Sequence[Outcome], candidates: Sequence[Candidate], now: float
+    ) -> tuple[list[bool], list[bool]]:
+        with self.transaction():
+            accepted = [self._settle(outcome, now) for outcome in outcomes]
+            return accepted, self.add(candidates, now)
+
+    def _settle(self, o: Outcome, now: float) -> bool:
+        lease = o.lease
+        found = self._db.one(_LEASED, lease.id, lease.fence, self._run)
+        if found is None:
+            return False
+        queue, in_flight, rank = self._rows.queue(found[0]), found[1], found[2]
+        charged = o.fetched or o.ending is Ending.DONE or lease.candidate.charged
+        if not charged:
+            self._ledger.charge(queue, -1)
+        if o.ending in _STATES:
+            values = (_STATES[o.ending], o.reason or None, int(charged), lease.id)
+            self._db.execute(_SETTLE, values)
+            self._ledger.add(o.ending.value, 1)
+            if o.ending is not Ending.DONE:
+                self._ledger.add_reasons(o.ending.value, {o.reason or "unknown": 1})
+        else:
+            self._return(queue, rank, o, charged, now)
+        self._ledger.add("leased", -1)
+        self._ledger.use(size=o.size)
+        if in_flight:
+            self._leave(self._rows.host(queue.pace), now, None if o.fetched else lease)
+        return True
+
+    def _return(self, queue: Queue, rank: float, o: Outcome, charged: bool, now: float) -> None:
+        """A row goes back to waiting, as it was or as its next attempt."""
+        ready_at = ASIDE if o.ending is Ending.ASIDE else 0.0
+        if o.retry:
+            rank = o.retry.rank
+            ready_at = max(ready_at, o.retry.ready_at if o.retry.ready_at > now else 0.0)
+            kept = int(o.retry.volatile)
+            self._db.execute(_CHANGE, (o.retry.priority, kept, o.retry.request, o.lease.id))
+        self._db.execute(_GIVE_BACK, (ready_at, int(charged), rank, o.lease.id))
+        queue.wait(o.lease.id, rank, ready_at, charged)
+
+    def _leave(self, host: Host, now: float, unused: Lease | None) -> None:
+        """A request takes no place at its host any more; an unused lease gives its turn back."""
+        host.in_flight = max(0, host.in_flight - 1)
+        if unused and unused.turn != unused.prior and host.next_at == unused.turn:
+            host.next_at = unused.prior
+        self._reopen(host, now)
+
+    def _reopen(self, host: Host, now: float) -> None:
+        self._rows.reopen(host, self._pace(host.name)[1], now)
+
+    def reached(self, lease: Lease, now: float) -> None:
+        if lease.gap <= 0:
+            return
+        with self.transaction():
+            host = self._rows.host_named(lease.candidate.group)
+            if now + lease.gap > host.next_at:
+                host.next_at = now + lease.gap
+                self._reopen(host, now)
+
+    def left(self, lease: Lease, now: float, *, fetched: bool = True) -> None:
+        with self.transaction():
+            cursor = self._db.execute(_LEAVE, (lease.id, lease.fence, self._run))
+            if cursor.rowcount == 1:
+                host = self._rows.host_named(lease.candidate.group)
+                self._leave(host, now, None if fetched else lease)
+
+    def renew(self, leases: Iterable[Lease], until: float) -> None:
+        with self.transaction():
+            for lease in leases:
+                self._db.execute(_RENEW, (until, lease.id, lease.fence, self._run))
+                lease.until = until
+
+    # -- hosts ----------------------------------------------------------------------
+
+    def pace(self, group: str, delay: float, now: float) -> None:
+        with self.transaction():
+            host = self._rows.host_named(group)
+            host.delay = delay
+            host.next_at = max(host.next_at, now + delay)
+            self._reopen(host, now)
+
+    def hold(self, group: str, until: float, now: float) -> None:
+        with self.transaction():
+            host = self._rows.host_named(group)
+            host.held = max(host.held, until)
+            self._reopen(host, now)
+
+    def touch(self, group: str, now: float) -> None:
+        with self.transaction():
+            self._reopen(self._rows.host_named(group), now)
+
+    def next_due(self, now: float) -> float | None:
+        with self._snapshot():
+            return self._chooser.next_due(now)
+
+    # -- the job --------------------------------------------------------------------
+
+    def others(self, now: float) -> bool:
+        with self.transaction():
+            return self._jobs.others(now)
+
+    def count(self, kind: str, reasons: Mapping[str, int]) -> None:
+        with self.transaction():
+            self._ledger.add_reasons(kind, reasons)
+
+    def beat(self, seconds: float, now: float) -> None:
+        with self.transaction():
+            self._ledger.use(seconds=seconds)
+
+    def clear(self, limit: int, now: float) -> bool:
+        with self.transaction():
+            return self._jobs.clear(limit, now)
+
+    def counts(self, now: float) -> Counts:
+        with self._snapshot():
+            return read_counts(self._db, self._job, now)
+
+    def rerank(self, rank: Callable[[Candidate], float]) -> int:
+        number, last = 0, 0
+        queues: set[int] = set()
+        with self.transaction():
+            while rows := self._db.execute(_SOME, (self._job, last)).fetchall():
+                for row, queue in rows:
+                    value = rank(self._rows.candidate(self._rows.queue(queue), row))
+                    self._db.execute("UPDATE urls SET rank = ? WHERE id = ?", (value, row))
+                    queues.add(queue)
+                number, last = number + len(rows), rows[-1][0]
+            for queue in queues:
+                self._rows.find_head(self._rows.queue(queue))
+        return number
+
+    def close(self, reason: str, *, finished: bool, now: float) -> None:
+        with self.transaction():
+            self._jobs.end(reason, finished, now)
+        self._jobs.release()
+        self._db.close()

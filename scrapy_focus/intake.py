@@ -1,0 +1,149 @@
+"""From a request to a candidate: is it a seed, a link, another attempt or a redirect hop?"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from scrapy_focus.candidate import Candidate
+from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
+from scrapy_focus.exceptions import Drop
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.settings import BaseSettings
+
+    from scrapy_focus.dupefilter import DupeFilter
+    from scrapy_focus.engine import Seeds
+    from scrapy_focus.flights import Flight, Flights
+
+
+class Intake:
+    """Makes candidates of requests.
+
+    :param own_filter: whether duplicates are ours to find; another filter's verdict makes
+        every request that it lets pass a copy of its own
+    """
+
+    def __init__(
+        self,
+        settings: BaseSettings,
+        identity: DupeFilter,
+        flights: Flights,
+        seeds: Seeds,
+        own_filter: bool,
+    ) -> None:
+        self._identity = identity
+        self._flights = flights
+        self._seeds = seeds
+        self._own_filter = own_filter
+        self._copies: Counter[int] = Counter()
+        # Scrapy's defaults would push retries back and hops forward in the user's order.
+        self._retry_adjusts = bool(settings.getpriority("RETRY_PRIORITY_ADJUST"))
+        self._redirect_adjusts = bool(settings.getpriority("REDIRECT_PRIORITY_ADJUST"))
+
+    def link(self, request: Request, fingerprint: bytes, now: float) -> Candidate:
+        """A seed, or a link that a page or a component has found.
+
+        :raises scrapy_focus.Drop: if its URL or its meta cannot be used
+        """
+        meta = request.meta
+        host = _host(request)
+        candidate = Candidate(
+            url=request.url,
+            host=host,
+            group=self.own_slot(request) or host,
+            key=self._identity.key(request, fingerprint),
+            depth=int(_number(meta.get("depth", 0))),
+            seed=request in self._seeds,
+            priority=request.priority,
+            score=_score(meta.get("focus_score", 0.5)),
+            ready_at=_number(meta.get("focus_not_before", 0.0)),
+            discovered=now,
+        )
+        candidate.copy = self._copy(request, candidate)
+        return candidate
+
+    def retry(self, request: Request, flight: Flight) -> Candidate:
+        """The next attempt of a row that is leased here."""
+        before = flight.lease.candidate
+        adjusts = self._retry_adjusts or "priority_adjust" in request.meta
+        return replace(
+            before, priority=request.priority if adjusts else before.priority, ready_at=0.0
+        )
+
+    def hop(self, request: Request, flight: Flight, fingerprint: bytes) -> Candidate:
+        """Where a page in flight redirected to: part of the same page, so it keeps its depth,
+        discovery time, score and priority, and the budget has paid for it.
+
+        :raises scrapy_focus.Drop: if its URL cannot be used
+        """
+        before = flight.lease.candidate
+        host = _host(request)
+        return replace(
+            before,
+            url=request.url,
+            host=host,
+            group=flight.own_slot or host,
+            # Not the focus_key that meta has copied: that is the source's.
+            key=fingerprint,
+            copy=self._hop_copy(request, fingerprint),
+            seed=False,
+            priority=request.priority if self._redirect_adjusts else before.priority,
+            ready_at=0.0,
+            attempts=0,
+            charged=True,
+            request=None,
+            volatile=False,
+        )
+
+    def own_slot(self, request: Request) -> str | None:
+        """The ``download_slot`` that the user chose, not one copied from a page in flight."""
+        slot = request.meta.get("download_slot")
+        if not isinstance(slot, str) or slot in self._flights.slots:
+            return None
+        return slot
+
+    def _copy(self, request: Request, candidate: Candidate) -> int:
+        if request.dont_filter and candidate.seed:
+            # Counted by a part of the key: a collision makes a resumed seed a new one.
+            short = hash(candidate.key)
+            self._copies[short] += 1
+            return self._copies[short]
+        if request.dont_filter or not self._own_filter:
+            return _unique()
+        return 0
+
+    def _hop_copy(self, request: Request, fingerprint: bytes) -> int:
+        """A hop is deduplicated, except against its own chain: a page that sets a cookie and
+        sends the visitor back must reach its callback."""
+        for url in request.meta.get("redirect_urls", ()):
+            if self._identity.fingerprint(request.replace(url=url)) == fingerprint:
+                return _unique()
+        return 0 if self._own_filter else _unique()
+
+
+def _unique() -> int:
+    return -1 - secrets.randbits(62)
+
+
+def _host(request: Request) -> str:
+    try:
+        return canonical_host(request.url)
+    except InvalidHost:
+        raise Drop("invalid") from None
+
+
+def _number(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise Drop("invalid")
+    return value
+
+
+def _score(value: object) -> float:
+    score = _number(value)
+    if not 0 <= score < 1:
+        raise Drop("invalid")
+    return score

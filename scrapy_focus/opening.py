@@ -1,0 +1,221 @@
+"""Puts a crawl together: reads the settings, loads what they name, opens the frontier."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from scrapy_focus.components import build_chain, build_dupefilter, build_policy
+from scrapy_focus.decisions.politeness import Rates
+from scrapy_focus.decisions.scope import InvalidScope, Scope
+from scrapy_focus.ends import first_lines
+from scrapy_focus.engine import Engine, spider_arguments
+from scrapy_focus.exceptions import SettingError
+from scrapy_focus.flights import Flights
+from scrapy_focus.frontier import Frontier, Limits, Order
+from scrapy_focus.frontier.memory import MemoryFrontier
+from scrapy_focus.frontier.sqlite import SQLiteFrontier
+from scrapy_focus.intake import Intake
+from scrapy_focus.location import Location, find
+from scrapy_focus.pacer import Pacer
+from scrapy_focus.requests import RequestStorage
+from scrapy_focus.settings import FocusSettings, read_settings
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.statscollectors import StatsCollector
+
+    from scrapy_focus.decisions.chain import Chain
+    from scrapy_focus.dupefilter import DupeFilter
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Crawl:
+    """The parts of one crawl."""
+
+    crawler: Crawler
+    spider: Spider
+    stats: StatsCollector
+    engine: Engine
+    settings: FocusSettings
+    scope: Scope
+    policy: Any
+    chain: Chain
+    #: Knows what makes two requests the same.
+    identity: DupeFilter
+    #: Filters duplicates: ``identity``, unless DUPEFILTER_CLASS is another one.
+    dupefilter: Any
+    pacer: Pacer
+    location: Location
+    frontier: Frontier
+    storage: RequestStorage
+    flights: Flights
+    intake: Intake
+
+    @property
+    def needs_depth(self) -> bool:
+        """Whether scope or order depend on how deep a page lies."""
+        return bool(self.settings.max_depth or getattr(self.policy, "needs_depth", False))
+
+
+def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
+    """Make all parts of a crawl.
+
+    :raises scrapy_focus.exceptions.FocusError: on what cannot be used or opened
+    """
+    assert crawler.stats
+    engine = Engine(crawler)
+    if engine:
+        engine.check()
+    settings = read_settings(crawler.settings, spider, spider_arguments(crawler))
+    scope = build_scope(settings)
+    identity, dupefilter = build_dupefilter(crawler)
+    policy = build_policy(crawler, settings.policy)
+    chain, own_filter = build_chain(crawler, settings, policy, dupefilter)
+    rng = random.Random()
+    pacer = Pacer(crawler, engine, read_rates(crawler), settings.max_crawl_delay, rng)
+    flights = Flights()
+    intake = Intake(crawler.settings, identity, flights, engine.seeds, own_filter)
+    storage = RequestStorage(spider, settings.serializer)
+    # Scrapy's interactive tools leave a job's frontier as it is.
+    tool = engine.is_tool(spider)
+    location = Location(None) if tool else find(settings.frontier, crawler.settings)
+    try:
+        frontier = _open_frontier(settings, location, policy, pacer, rng)
+    except BaseException:
+        location.remove()
+        raise
+    crawl = Crawl(
+        crawler=crawler,
+        spider=spider,
+        stats=crawler.stats,
+        engine=engine,
+        settings=settings,
+        scope=scope,
+        policy=policy,
+        chain=chain,
+        identity=identity,
+        dupefilter=dupefilter,
+        pacer=pacer,
+        location=location,
+        frontier=frontier,
+        storage=storage,
+        flights=flights,
+        intake=intake,
+    )
+    if not tool:
+        _say_hello(crawl)
+    return crawl
+
+
+def build_scope(settings: FocusSettings) -> Scope:
+    """The job's scope.
+
+    :raises scrapy_focus.exceptions.SettingError: on a bad domain or pattern; names the setting
+    """
+    try:
+        return Scope(settings.domains, settings.included, settings.excluded, settings.max_depth)
+    except InvalidScope as error:
+        names = {
+            "domains": settings.domains_setting,
+            "included": "FOCUS_INCLUDED",
+            "excluded": "FOCUS_EXCLUDED",
+        }
+        sentences = [f"{names.get(which, which)}: {text}" for which, text in error.problems]
+        raise SettingError(" ".join(sentences)) from None
+
+
+def read_rates(crawler: Crawler) -> Rates:
+    """What the settings ask for each pace group.
+
+    :raises scrapy_focus.exceptions.SettingError: on a bad entry of DOWNLOAD_SLOTS
+    """
+    settings = crawler.settings
+    jitter = settings.getfloat("DOWNLOAD_DELAY_JITTER", 0.5)
+    # Scrapy 2.18 knows only the older switch; in 2.19 it counts where it is set higher.
+    switch = settings.getpriority("RANDOMIZE_DOWNLOAD_DELAY") or 0
+    if switch > (settings.getpriority("DOWNLOAD_DELAY_JITTER") or 0):
+        jitter = 0.5 if settings.getbool("RANDOMIZE_DOWNLOAD_DELAY") else 0.0
+    try:
+        return Rates(
+            delay=settings.getfloat("DOWNLOAD_DELAY"),
+            jitter=jitter,
+            concurrency=settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+            slots=settings.getdict("DOWNLOAD_SLOTS"),
+        )
+    except ValueError as error:
+        raise SettingError(str(error)) from None
+
+
+def reopen_frontier(crawl: Crawl) -> Frontier:
+    """The job once more, for what arrives after the run has ended."""
+    settings = replace(crawl.settings, resume=True)
+    return _open_frontier(settings, crawl.location, crawl.policy, crawl.pacer, random.Random())
+
+
+def _open_frontier(
+    settings: FocusSettings, location: Location, policy: Any, pacer: Pacer, rng: random.Random
+) -> Frontier:
+    limits = Limits(
+        settings.max_pages,
+        settings.max_pages_per_host,
+        settings.max_bytes,
+        settings.max_seconds,
+    )
+    order = Order(getattr(policy, "ties", "host"), bool(getattr(policy, "uniform", False)))
+    if location.path is None:
+        return MemoryFrontier(pace=pacer, limits=limits, order=order, rng=rng)
+    name = f"{type(policy).__module__}.{type(policy).__qualname__}"
+    frontier = SQLiteFrontier(
+        location.path,
+        settings.job,
+        pace=pacer,
+        now=time.time(),
+        resume=settings.resume,
+        limits=limits,
+        order=order,
+        policy=name,
+        full=settings.full,
+        rng=rng,
+    )
+    if frontier.policy_before != name and hasattr(policy, "rank"):
+        number = frontier.rerank(policy.rank)
+        logger.info("Ordered %d waiting URLs anew, by the policy %s", number, name)
+    return frontier
+
+
+def _say_hello(crawl: Crawl) -> None:
+    frontier, extra = crawl.frontier, {"spider": crawl.spider}
+    counts = frontier.counts(time.time())
+    for line in first_lines(
+        frontier.name, crawl.settings.job, frontier.start, frontier.generation, counts
+    ):
+        logger.info("%s", line, extra=extra)
+    if crawl.location.private:
+        logger.info(
+            "This frontier ends with the run. To keep it, set FOCUS_FRONTIER or JOBDIR, or run "
+            "the spider in a project.",
+            extra=extra,
+        )
+    elif crawl.crawler.settings.get("JOBDIR") and not crawl.settings.frontier:
+        logger.info(
+            "JOBDIR has a frontier of its own: it shares no host's pace with other jobs.",
+            extra=extra,
+        )
+    allowed = getattr(crawl.spider, "allowed_domains", None)
+    if allowed and crawl.settings.domains_setting == "FOCUS_DOMAINS":
+        narrow = Scope([domain for domain in allowed if isinstance(domain, str)])
+        wide = [d for d in crawl.settings.domains if narrow.refuse(f"http://{d}/", d)]
+        if wide:
+            logger.warning(
+                "FOCUS_DOMAINS admits %s, which allowed_domains does not: Scrapy's "
+                "OffsiteMiddleware will still refuse it. Widen allowed_domains too.",
+                ", ".join(wide),
+                extra=extra,
+            )

@@ -1,0 +1,205 @@
+"""How long each host is left alone, as Scrapy's side sees it: settings, robots.txt, answers."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from scrapy.utils.asyncio import sleep
+
+from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
+from scrapy_focus.decisions.politeness import Rates, clamp_delay, parse_retry_after, pause
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from scrapy.robotstxt import RobotParser
+
+    from scrapy_focus.engine import Engine
+    from scrapy_focus.flights import Flight
+    from scrapy_focus.frontier import Frontier
+    from scrapy_focus.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+#: Rounds of failed connections after which a host is held.
+_PATIENCE = 3
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """Consecutive rounds in which a host failed, or asked to be left alone."""
+
+    streak: int = 0
+    #: When the last round was counted: what had been handed out before belongs to it.
+    since: float = 0.0
+
+    def count(self, flight: Flight, now: float) -> int:
+        """The length of the streak if this begins a new round, else 0."""
+        if flight.since < self.since:
+            return 0
+        self.streak += 1
+        self.since = now
+        return self.streak
+
+
+class Pacer:
+    """Decides gaps and caps for the frontier, and tells it what the hosts ask for.
+
+    :param longest: the longest delay in seconds that a site may ask for
+    """
+
+    def __init__(
+        self, crawler: Crawler, engine: Engine, rates: Rates, longest: float, rng: random.Random
+    ) -> None:
+        settings = crawler.settings
+        self._engine = engine
+        self._stats = crawler.stats
+        self._rates = rates
+        self._longest = longest
+        self._rng = rng
+        self._robots = settings.getbool("ROBOTSTXT_OBEY") and bool(engine)
+        self._agents = (settings["ROBOTSTXT_USER_AGENT"], settings["USER_AGENT"])
+        self._throttled = settings.getbool("AUTOTHROTTLE_ENABLED")
+        self._start_delay = settings.getfloat("AUTOTHROTTLE_START_DELAY")
+        #: Groups whose robots.txt is settled; the others get one request at a time.
+        self._known: set[str] = set()
+        self._parsers: dict[str, RobotParser] = {}
+        self._delays: dict[str, float] = {}
+        self._touched: dict[str, float] = {}
+        self._failures: dict[str, _Trouble] = {}
+        self._refusals: dict[str, _Trouble] = {}
+
+    def attach(self, frontier: Frontier, writer: Writer) -> None:
+        """Name the frontier to tell, through its writer."""
+        self._frontier = frontier
+        self._writer = writer
+
+    def __call__(self, group: str) -> tuple[float, int]:
+        """The gap in seconds after the next request to a group, and how many requests it
+        may have in flight (0: no limit)."""
+        if not group:
+            return 0.0, 0
+        cap = self._rates.concurrency(group)
+        if self._robots and group not in self._known:
+            cap = 1
+        if not self._throttled:
+            return self._rates.gap(group, self._rng), cap
+        slot = self._engine.slot(group)
+        start = max(self._rates.delay(group), self._start_delay)
+        return slot.delay if slot else start, cap
+
+    def least_gap(self, group: str) -> float:
+        """Seconds that always lie between two requests to a group."""
+        return max(self._rates.least_gap(group), self._delays.get(group, 0.0))
+
+    def settle_robots(self, group: str) -> None:
+        """A group's robots.txt is known, or will never be: open it to its full width."""
+        if self._robots and group not in self._known:
+            self._known.add(group)
+            self._writer.event(lambda: self._frontier.touch(group, time.time()))
+
+    def reached(self, request: Request, flight: Flight | None, now: float) -> None:
+        """A request reached the downloader: robots.txt and media as well as our own."""
+        group = flight.lease.candidate.group if flight else group_of(request)
+        self._touched[group] = now
+        self._engine.slow_down(
+            request.meta.get("download_slot"), self.least_gap(group), own=not self._throttled
+        )
+        if flight:
+            lease = flight.lease
+            lease.gap = max(lease.gap, self._delays.get(group, 0.0))
+            if lease.gap > 0:
+                self._writer.event(lambda: self._frontier.reached(lease, now))
+            self.settle_robots(group)
+
+    def answered(self, response: Response, flight: Flight, now: float) -> None:
+        """A response came: a 429 or 503 asks to leave the host alone for a while."""
+        group = flight.lease.candidate.group
+        self._failures.pop(group, None)
+        if response.status not in (429, 503):
+            self._refusals.pop(group, None)
+            return
+        streak = self._refusals.setdefault(group, _Trouble()).count(flight, now)
+        asked = parse_retry_after(response.headers.get("Retry-After"), now)
+        if asked is not None:
+            wait, clamped = clamp_delay(asked, self._longest)
+            if clamped:
+                self._stats.inc_value("focus/delay/clamped")
+            self._hold(group, wait, now, "retry_after")
+        elif streak:
+            self._hold(group, pause(streak, longest=self._longest), now, "backoff")
+
+    def failed(self, flight: Flight, now: float) -> None:
+        """A connection failed. A host that fails again and again is left alone, each time
+        twice as long."""
+        group = flight.lease.candidate.group
+        streak = self._failures.setdefault(group, _Trouble()).count(flight, now)
+        if streak >= _PATIENCE:
+            wait = pause(streak - _PATIENCE + 1, longest=self._longest)
+            self._hold(group, wait, now, "unreachable")
+
+    def _hold(self, group: str, wait: float, now: float, why: str) -> None:
+        if wait <= 0 or not group:
+            return
+        self._stats.inc_value(f"focus/hold/{why}")
+        logger.info("Leaving %s alone for %.0f s (%s)", group, wait, why)
+        self._writer.event(lambda: self._frontier.hold(group, now + wait, now))
+
+    async def robots_parsed(self, robotparser: RobotParser, request: Request) -> None:
+        """Handler of :signal:`robots_parsed`, which holds that host's pages until it
+        returns: take its Crawl-delay, and let the first page honour it."""
+        group = group_of(request)
+        self._parsers[urlsplit(request.url).netloc] = robotparser
+        delay, clamped = clamp_delay(self._crawl_delay(robotparser, request), self._longest)
+        if clamped:
+            self._stats.inc_value("focus/delay/clamped")
+        delay = self._delays[group] = max(delay, self._delays.get(group, 0.0))
+        fetched = self._touched.get(group, time.time())
+        if delay or group not in self._known:
+            self._writer.event(lambda: self._frontier.pace(group, delay, fetched))
+        self.settle_robots(group)
+        self._engine.slow_down(
+            request.meta.get("download_slot", group), self.least_gap(group), own=not self._throttled
+        )
+        ready = fetched + self.least_gap(group)
+        while not self._engine.closing and (wait := ready - time.time()) > 0:
+            await sleep(min(wait, 0.2))
+        self._engine.wake()
+
+    def _crawl_delay(self, robotparser: RobotParser, request: Request) -> Any:
+        # Scrapy's interface has no such method; its parsers keep the library's object,
+        # which does (Protego, urllib.robotparser, Reppy's agent apart).
+        ask = getattr(getattr(robotparser, "rp", None), "crawl_delay", None)
+        try:
+            return ask(self._agent(request)) if ask else None
+        except Exception as error:
+            logger.warning("Crawl-delay of %s cannot be read: %s", request.url, error)
+            return None
+
+    def _agent(self, request: Request) -> str:
+        agent = self._agents[0] or request.headers.get("User-Agent") or self._agents[1]
+        return agent.decode("latin-1") if isinstance(agent, bytes) else str(agent)
+
+    def forbids(self, request: Request) -> bool:
+        """Whether robots.txt refuses a request, as far as it was seen."""
+        parser = self._parsers.get(urlsplit(request.url).netloc)
+        if parser is None or request.meta.get("dont_obey_robotstxt"):
+            return False
+        return not parser.allowed(request.url, self._agent(request))
+
+
+def group_of(request: Request) -> str:
+    """The pace group of a request that did not come through the frontier."""
+    slot = request.meta.get("download_slot")
+    if isinstance(slot, str):
+        return slot
+    try:
+        return canonical_host(request.url)
+    except InvalidHost:
+        return ""

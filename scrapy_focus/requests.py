@@ -1,0 +1,544 @@
+"""The stored form of a Scrapy request.
+
+The URL, the depth (``meta["depth"]``) and the priority are columns of a row. Everything else is in
+one blob, which holds only what differs from the default, so that an ordinary GET has none. The
+blob is JSON with short keys (see :data:`_TYPES`), or a pickle of the same dict where the user asked
+for that. JSON begins with ``{`` and such a pickle with the byte 0x80.
+
+A row is read without importing anything and without calling anything that it names except a
+subclass of :class:`scrapy.Request`: its class and its callbacks are looked up.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import scrapy.http
+from scrapy import Request, Spider
+from scrapy.http import FormRequest, Headers, JsonRequest, XmlRpcRequest
+from scrapy.http.request import NO_CALLBACK
+
+from scrapy_focus.values import (
+    Unreadable,
+    Unstorable,
+    class_name,
+    decode,
+    decode_bytes,
+    encode,
+    encode_bytes,
+    find_class,
+    one_line,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["RequestStorage", "Unreadable", "Unstorable", "clean_meta"]
+
+#: The keys of a stored request, each with what it holds and the types that it may have.
+_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
+    "a": ("attributes of the class", (dict,)),
+    "b": ("body", (bytes,)),
+    "c": ("callback", (str, bool)),  # False is NO_CALLBACK
+    "d": ("dont_filter", (object,)),
+    "e": ("errback", (str, bool)),
+    "f": ("flags", (list, tuple)),
+    "h": ("headers", (dict,)),
+    "k": ("cookies", (dict, list, tuple)),
+    "m": ("method", (str,)),
+    "n": ("encoding", (str,)),
+    "r": ("class", (str,)),
+    "t": ("meta", (dict,)),  # without "depth", where that is the column's
+    "x": ("cb_kwargs", (dict,)),
+    "z": ("marker for meta without a depth", (bool,)),
+}
+
+#: What downloader middlewares and the downloader note in ``meta`` for themselves.
+NEVER_STORED = frozenset({"_dont_cache", "cache_timestamp", "download_latency"})
+#: What counts a chain's retries and redirects: copied into another request it would end that
+#: one's chain too early.
+CHAIN_KEYS = frozenset(
+    {"redirect_reasons", "redirect_times", "redirect_ttl", "redirect_urls", "retry_times"}
+)
+#: What HttpProxyMiddleware notes for a proxy of the environment's. Without it, it asks the
+#: environment again.
+PROXY_KEYS = frozenset({"_auth_proxy", "_scheme_proxy", "proxy"})
+
+_ASSIGNED: tuple[tuple[str, str, Any], ...] = (
+    ("m", "method", "GET"),
+    ("d", "dont_filter", False),
+    ("k", "cookies", None),
+    ("f", "flags", None),
+)
+
+_DEPTH_LIMIT = 1 << 31
+#: Classes whose ``__init__`` is known to take their attributes as they are.
+_EXACT = (Request, FormRequest, JsonRequest, XmlRpcRequest)
+
+
+def clean_meta(meta: Mapping[str, Any], hop: bool) -> dict[str, Any]:
+    """A copy of a request's *meta* without what is not worth storing or must not be copied.
+
+    :param hop: whether the request is a retry or a redirect hop, which goes on with the counts of
+        its chain. In any other request they come from ``meta=response.meta``.
+    """
+    dropped = NEVER_STORED if hop else NEVER_STORED | CHAIN_KEYS
+    return {key: value for key, value in meta.items() if key not in dropped}
+
+
+def host_slot(url: str) -> str:
+    """The download slot that Scrapy gives to a request for *url*, unless it goes by IP address."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+class RequestStorage:
+    """Packs the requests of one spider into bytes, and unpacks them.
+
+    :param spider: the spider whose methods are the callbacks
+    :param serializer: what new rows are written in (``FOCUS_SERIALIZER``). ``"json"`` reads JSON
+        only; ``"pickle"`` reads both, and whoever can write to the store can then run code here.
+    :param automatic_slot: gives the download slot of a URL whose request asks for none
+    """
+
+    def __init__(
+        self,
+        spider: Spider,
+        serializer: Literal["json", "pickle"] = "json",
+        *,
+        automatic_slot: Callable[[str], str] = host_slot,
+    ) -> None:
+        if serializer not in ("json", "pickle"):
+            raise ValueError(f"serializer must be 'json' or 'pickle', not {serializer!r}")
+        self._spider = spider
+        self._pickles = serializer == "pickle"
+        self._automatic_slot = automatic_slot
+        self._methods = _Methods(spider)
+        settings = getattr(getattr(spider, "crawler", None), "settings", None)
+        # As DownloadTimeoutMiddleware finds it.
+        timeout = settings.getfloat("DOWNLOAD_TIMEOUT") if settings is not None else None
+        self._timeout: Any = getattr(spider, "download_timeout", timeout)
+        self._jar = settings is None or settings.getbool("COOKIES_ENABLED")
+        self._proxies = {_host_and_port(proxy) for proxy in getproxies().values()} - {None}
+
+    # -- to bytes ------------------------------------------------------------------------------
+
+    def pack(
+        self, request: Request, *, hop: bool = False, copied_slots: Iterable[str] = ()
+    ) -> bytes | None:
+        """The stored form of *request*, without its URL, depth and priority.
+
+        The request is not changed. Not stored are: what is in :data:`NEVER_STORED`; in ``meta``,
+        the ``download_timeout`` and the ``download_slot`` that Scrapy itself would set; the chain's
+        counts, unless *hop*; and, where *hop*, the headers that middlewares add again.
+
+        :param hop: whether it is a retry or a redirect hop of a request that was handed out
+        :param copied_slots: automatic slots, of other pages, that ``meta`` may have been copied
+            with. As a ``download_slot`` they are dropped too.
+        :return: ``None`` for an ordinary GET
+        :raises Unstorable: if it would not come back as it is
+        """
+        try:
+            return self._pack(request, hop, copied_slots)
+        except Unstorable:
+            raise
+        except Exception as error:  # code of the user's own: properties, constructors, pickling
+            raise Unstorable(_reason(error)) from error
+
+    def _pack(self, request: Request, hop: bool, copied_slots: Iterable[str]) -> bytes | None:
+        if not request.url.isascii():
+            request.url.encode()  # a verbatim URL may be no text
+        record = self._record(request, hop, copied_slots)
+        if not record:
+            return None
+        _check(record, Unstorable)
+        data = self._dump(record)
+        if type(request) not in _EXACT:
+            self._prove(request, hop, record, data)
+        return data
+
+    def _record(self, request: Request, hop: bool, copied_slots: Iterable[str]) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        if type(request) is not Request:
+            _add_class(record, request)
+        if request.callback is not None:
+            record["c"] = self._methods.name(request.callback)
+        if request.errback is not None:
+            record["e"] = self._methods.name(request.errback)
+        if request.method != "GET":
+            record["m"] = request.method
+        if request.headers and (headers := self._headers(request, hop)):
+            record["h"] = headers
+        if request.body:
+            record["b"] = request.body
+        if request.cookies:
+            record["k"] = request.cookies
+        if request.encoding != "utf-8":
+            record["n"] = request.encoding
+        if request.dont_filter is not False:
+            record["d"] = request.dont_filter
+        if request.flags:
+            record["f"] = request.flags
+        if request.cb_kwargs:
+            record["x"] = request.cb_kwargs
+        self._add_meta(record, request, hop, copied_slots)
+        return record
+
+    def _headers(self, request: Request, hop: bool) -> dict[bytes, list[bytes]]:
+        headers: dict[bytes, list[bytes]] = dict(request.headers)
+        if hop:
+            # CookiesMiddleware replaces the header, where it is at work at all.
+            if self._jar and not request.meta.get("dont_merge_cookies"):
+                headers.pop(b"Cookie", None)
+            # HttpProxyMiddleware makes the header again for a proxy of the environment's. Of any
+            # other, the header has the only copy of the password: it was cut out of the meta.
+            if self._has_environment_proxy(request.meta):
+                headers.pop(b"Proxy-Authorization", None)
+        return headers
+
+    def _has_environment_proxy(self, meta: dict[str, Any]) -> bool:
+        # The mark alone would not do: it leaks into copied meta, where the proxy may be another.
+        return (
+            bool(meta.get("_scheme_proxy")) and _host_and_port(meta.get("proxy")) in self._proxies
+        )
+
+    def _add_meta(
+        self, record: dict[str, Any], request: Request, hop: bool, copied_slots: Iterable[str]
+    ) -> None:
+        depth = request.meta.get("depth")
+        in_column = type(depth) is int and 0 <= depth < _DEPTH_LIMIT
+        if in_column and len(request.meta) == 1:
+            return
+        meta = clean_meta(request.meta, hop)
+        if in_column:
+            del meta["depth"]
+        elif "depth" not in meta:
+            record["z"] = True
+        timeout = meta.get("download_timeout")
+        if timeout is not None and _same(timeout, self._timeout):
+            del meta["download_timeout"]
+        slot = meta.get("download_slot")
+        if slot is not None and slot in self._automatic_slots(request, hop, copied_slots):
+            del meta["download_slot"]
+        if self._has_environment_proxy(meta):
+            meta = {key: value for key, value in meta.items() if key not in PROXY_KEYS}
+        if meta:
+            record["t"] = meta
+
+    def _automatic_slots(
+        self, request: Request, hop: bool, copied_slots: Iterable[str]
+    ) -> list[str]:
+        # The request's own may go in any case: it would be set again.
+        slots = [self._automatic_slot(request.url), *copied_slots]
+        # A redirect hop has the slot of the URL that redirected.
+        if hop and (urls := request.meta.get("redirect_urls")):
+            slots.append(self._automatic_slot(urls[-1]))
+        return slots
+
+    def _dump(self, record: dict[str, Any]) -> bytes:
+        if self._pickles:
+            return pickle.dumps(record, protocol=4)
+        plain = {key: _WRITERS.get(key, _encode_field)(key, value) for key, value in record.items()}
+        return _to_json(plain).encode()
+
+    def _prove(self, request: Request, hop: bool, record: dict[str, Any], data: bytes) -> None:
+        """A user's own class may do anything in ``__init__``: see what it does."""
+        depth = request.meta.get("depth")
+        try:
+            again = self.unpack(
+                data,
+                url=request.url,
+                depth=depth if type(depth) is int else 0,
+                priority=request.priority,
+            )
+        except Unreadable as error:
+            raise Unstorable(str(error)) from error
+        found = self._record(again, hop, ())
+        if again.url == request.url and (self._dump(found) == data or found == record):
+            return
+        raise Unstorable(f"a {one_line(type(request).__name__)} is changed by its own __init__")
+
+    # -- from bytes ----------------------------------------------------------------------------
+
+    def unpack(self, data: bytes | None, *, url: str, depth: int, priority: int) -> Request:
+        """The request that :meth:`pack` made *data* of.
+
+        The URL is taken as it is: it was made safe when the request was made.
+
+        :param depth: comes back as ``meta["depth"]``, unless the request had none
+        :raises Unreadable: whatever is wrong with the row, be it made by accident or on purpose
+        """
+        try:
+            if type(url) is not str or type(depth) is not int or type(priority) is not int:
+                raise Unreadable("its URL, depth or priority has the wrong type")
+            record = {} if data is None else self._load(data)
+            return self._build(record, url, depth, priority)
+        except Unreadable:
+            raise
+        except Exception as error:  # a malformed row may break anything
+            raise Unreadable(f"the row is malformed: {_reason(error)}") from error
+
+    def _load(self, data: bytes) -> dict[str, Any]:
+        if type(data) is not bytes:
+            raise Unreadable("its data is not bytes")
+        first = data[:1]
+        if first == b"{":
+            record = _from_json(data)
+        elif first != b"\x80":
+            raise Unreadable("its data is neither JSON nor a pickle")
+        elif self._pickles:
+            record = pickle.loads(data)  # the user's explicit choice
+        else:
+            raise Unreadable(
+                "it is a pickle, written with FOCUS_SERIALIZER = 'pickle', and only read with it"
+            )
+        if type(record) is not dict:
+            raise Unreadable("its data is not a dict")
+        _check(record, Unreadable)
+        if first != b"{":
+            _encode_headers("h", record.get("h", {}))  # raises where they are not bytes
+        return record
+
+    def _build(self, record: dict[str, Any], url: str, depth: int, priority: int) -> Request:
+        get = record.get
+        meta: dict[str, Any] = {} if "z" in record else {"depth": depth}
+        if "t" in record:
+            meta.update(record["t"])
+        encoding = get("n", "utf-8")
+        if encoding != "utf-8":
+            "".encode(encoding)  # is it one?
+        arguments = {
+            "url": url,
+            # As the URL was stored, so it comes back; and most of the constructor's time is saved.
+            "meta": {**meta, "verbatim_url": True},
+            "body": get("b", b""),
+            "encoding": encoding,
+            "priority": priority,
+            "cb_kwargs": get("x"),
+        }
+        name = get("r")
+        if name is None:
+            request = Request(**arguments)
+        else:
+            request = _construct(_request_class(name), record, arguments)
+            request.meta.clear()
+            request.meta.update(meta)
+        if "verbatim_url" in meta:
+            request.meta["verbatim_url"] = meta["verbatim_url"]
+        else:
+            request.meta.pop("verbatim_url", None)
+        callback, errback = get("c"), get("e")
+        if callback is not None:
+            request.callback = self._methods.method(callback)
+        if errback is not None:
+            request.errback = self._methods.method(errback)
+        # Set, not only passed: constructors change some of these.
+        for key, attribute, default in _ASSIGNED:
+            if key in record or name is not None:
+                setattr(request, attribute, get(key, default))
+        if "h" in record or name is not None:
+            headers = Headers(encoding=encoding)
+            dict.update(headers, get("h", {}))
+            request.headers = headers
+        return request
+
+
+class _Methods:
+    """The names of a spider's methods, and the methods of these names."""
+
+    def __init__(self, spider: Spider) -> None:
+        self._spider = spider
+        self._names: dict[Any, str] = {}
+        self._checked: set[str] = set()
+
+    def name(self, callback: Any) -> str | bool:
+        if callback is NO_CALLBACK:
+            return False
+        if not isinstance(callback, MethodType) or callback.__self__ is not self._spider:
+            raise Unstorable(f"{one_line(repr(callback))} is not a method of the spider")
+        function = callback.__func__
+        name = self._names.get(function)
+        if name is None or not self._is(name, function):
+            name = self._find(callback)
+            self._names[function] = name
+        return name
+
+    def _find(self, callback: MethodType) -> str:
+        """Its own name, or, for a private method or a reference, what the spider calls it."""
+        function = callback.__func__
+        if self._is(own := getattr(function, "__name__", ""), function):
+            return own
+        for space in (*map(vars, type(self._spider).__mro__), vars(self._spider)):
+            for name, value in space.items():
+                # A bound method is one that was set on the instance.
+                found = value.__func__ if type(value) is MethodType else value
+                if found is function and self._is(name, function):
+                    return name
+        raise Unstorable(f"the spider has no attribute that is {one_line(repr(callback))}")
+
+    def _is(self, name: str, function: Any) -> bool:
+        try:
+            found = self.method(name)
+        except Unreadable:
+            return False
+        return getattr(found, "__func__", None) is function
+
+    def method(self, name: Any) -> Any:
+        """The spider's method *name*; nothing but a method of this very spider."""
+        if name is False:
+            return NO_CALLBACK
+        if name not in self._checked:
+            self._check(name)
+        try:
+            found = getattr(self._spider, name)
+        except Exception as error:
+            raise Unreadable(f"the spider has no method {one_line(name)}") from error
+        if isinstance(found, MethodType) and found.__self__ is self._spider:
+            return found
+        raise Unreadable(f"{one_line(name)} is not a method of the spider")
+
+    def _check(self, name: Any) -> None:
+        """Refuse what ``getattr`` had better not touch: properties would run."""
+        if type(name) is not str or (name.startswith("__") and name.endswith("__")):
+            raise Unreadable(f"{one_line(name)} is not a name for a callback")
+        for cls in type(self._spider).__mro__:
+            if name in vars(cls):
+                attribute = vars(cls)[name]
+                if hasattr(type(attribute), "__get__") and not callable(attribute):
+                    raise Unreadable(f"{one_line(name)} is not a method of the spider")
+                break
+        else:
+            if name not in vars(self._spider):
+                raise Unreadable(f"the spider has no method {one_line(name)}")
+        self._checked.add(name)
+
+
+# -- helpers -----------------------------------------------------------------------------------
+
+
+def _reason(error: Exception) -> str:
+    try:
+        return one_line(f"{type(error).__name__}: {error}")
+    except Exception:  # a __str__ that raises
+        return one_line(type(error).__name__)
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _host_and_port(proxy: Any) -> str | None:
+    text = str(proxy)
+    try:
+        return urlsplit(text if "://" in text else f"//{text}").netloc.rpartition("@")[2] or None
+    except ValueError:
+        return None
+
+
+def _check(record: dict[str, Any], wrong: type[ValueError]) -> None:
+    for key, value in record.items():
+        label, types = _TYPES.get(key, (None, ()))
+        if label is None:
+            raise wrong(f"the key {one_line(key)} is unknown; is it from a newer scrapy_focus?")
+        if not isinstance(value, types):
+            raise wrong(f"{label} cannot be a {one_line(type(value).__name__)}")
+
+
+def _add_class(record: dict[str, Any], request: Request) -> None:
+    cls = type(request)
+    # Scrapy's own by their public name: a frontier outlives a version of Scrapy.
+    public = vars(scrapy.http).get(cls.__name__) is cls
+    record["r"] = cls.__name__ if public else class_name(cls)
+    extras = {
+        name: getattr(request, name) for name in cls.attributes if name not in Request.attributes
+    }
+    if extras:
+        record["a"] = extras
+
+
+def _request_class(name: str) -> type[Request]:
+    cls = find_class(name if ":" in name else f"scrapy.http:{name}")
+    if Request not in cls.__mro__:
+        raise Unreadable(f"{one_line(name)} is not a class of requests")
+    return cls
+
+
+def _construct(cls: type[Request], record: dict[str, Any], arguments: dict[str, Any]) -> Request:
+    """As :meth:`.Request.replace` does: what is in ``attributes`` is an argument."""
+    arguments["headers"] = record.get("h")
+    for key, attribute, default in _ASSIGNED:
+        arguments[attribute] = record.get(key, default)
+    extras = record.get("a", {})
+    if unknown := extras.keys() - set(cls.attributes):
+        raise Unreadable(f"{cls.__name__} has no attribute {one_line(min(unknown))} any more")
+    arguments |= extras
+    return cls(**{name: value for name, value in arguments.items() if name in cls.attributes})
+
+
+_to_json = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
+).encode
+
+
+def _refuse_constant(name: str) -> Any:
+    raise Unreadable(f"its data is not JSON: {name}")
+
+
+_read_json = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+
+
+def _encode_field(key: str, value: Any) -> Any:
+    try:
+        return encode(value)
+    except Unstorable as error:
+        raise Unstorable(f"{_TYPES[key][0]}{_culprit(value)}: {error}") from error
+
+
+def _culprit(value: Any) -> str:
+    """Which entry of a dict cannot be stored, as ``['name']``."""
+    for name, entry in value.items() if isinstance(value, dict) else ():
+        try:
+            encode(entry)
+        except Unstorable:
+            return one_line(f"[{name!r}]")
+    return ""
+
+
+def _encode_headers(key: str, headers: dict[bytes, list[bytes]]) -> list[Any]:
+    """Names and values in turn; a name that has one value, as nearly all have, without a list."""
+    flat: list[Any] = []
+    for name, values in headers.items():
+        several = [encode_bytes(value) for value in values]
+        flat += encode_bytes(name), several[0] if len(several) == 1 else several
+    return flat
+
+
+def _decode_headers(flat: Any) -> dict[bytes, list[bytes]]:
+    if type(flat) is not list:
+        raise Unreadable("its headers are not a list")
+    return {
+        decode_bytes(name): list(map(decode_bytes, value if type(value) is list else [value]))
+        for name, value in zip(flat[::2], flat[1::2], strict=True)
+    }
+
+
+_WRITERS: dict[str, Callable[[str, Any], Any]] = {
+    "b": lambda key, body: encode_bytes(body),
+    "h": _encode_headers,
+}
+_READERS: dict[str, Callable[[Any], Any]] = {"b": decode_bytes, "h": _decode_headers}
+
+
+def _from_json(data: bytes) -> dict[str, Any]:
+    text = data.decode()
+    plain, end = _read_json(text)
+    if end != len(text):
+        raise Unreadable("there is something after its JSON")
+    return {key: _READERS.get(key, decode)(value) for key, value in plain.items()}

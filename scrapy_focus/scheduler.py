@@ -1,0 +1,416 @@
+"""The scheduler: Scrapy's engine on one side, the frontier on the other."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from scrapy import signals
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.spidermiddlewares.depth import DepthMiddleware
+from scrapy.utils.asyncio import sleep
+from scrapy.utils.defer import deferred_from_coro
+
+from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
+from scrapy_focus.door import Door
+from scrapy_focus.ends import end_reason, last_line
+from scrapy_focus.engine import Timer
+from scrapy_focus.exceptions import FocusError, FrontierBusy, FrontierError
+from scrapy_focus.flights import Flight
+from scrapy_focus.opening import Crawl, open_crawl, reopen_frontier
+from scrapy_focus.watcher import Watcher
+from scrapy_focus.writer import Writer
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from twisted.internet.defer import Deferred
+    from typing_extensions import Self
+
+    from scrapy_focus.candidate import Candidate
+    from scrapy_focus.frontier import Lease, Outcome
+
+logger = logging.getLogger(__name__)
+
+#: Seconds after which what belongs to no page is stored at the latest.
+_SOON = 0.05
+#: Seconds until a busy frontier is tried again, and how often closing tries.
+_BUSY, _TRIES = 0.005, 1000
+#: Seconds between two looks at leases, clock and other runs.
+_UPKEEP = 1.0
+#: How many rows that cannot be handed out one call passes over.
+_SKIPS = 20
+#: How many rows of old generations one look clears away.
+_CLEARED = 200
+
+
+class Scheduler(BaseScheduler):
+    """Scheduler (:setting:`SCHEDULER`) on a frontier that is kept in a database.
+
+    It knows a URL that it has seen, hands out the best one whose host may be touched now,
+    keeps to the job's scope and budget, and holds each request until its outcome is
+    known, so that a crawl that was killed goes on where it was.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._crawl: Crawl | None = None
+        self._open = False
+        #: The frontier has failed: nothing more is handed out.
+        self._failed = False
+        #: Whether the next lease may succeed, although none could at the last try.
+        self._dirty = True
+        #: When the next lease can succeed, as of the last try.
+        self._due: float | None = None
+        #: When hosts that this run has touched open again, for a comparison in memory.
+        self._opens: dict[str, float] = {}
+        self._others = False
+        self._new = self._handed_out = 0
+        self._reason = ""
+        self._beaten = time.monotonic()
+        self._wake = Timer(self._on_wake)
+        self._soon = Timer(self._on_soon)
+        self._upkeep = Timer(self._on_upkeep)
+        settings = crawler.settings
+        # As long as a download and its callback can take; renewed while it lasts.
+        self._lease_time = 600.0 + 2 * settings.getfloat("DOWNLOAD_TIMEOUT")
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    def open(self, spider: Spider) -> None:
+        """Open the frontier and join the spider's job.
+
+        :raises scrapy_focus.exceptions.FocusError: on settings that cannot be used, or a
+            frontier that cannot be opened
+        """
+        try:
+            self._crawl = crawl = open_crawl(self._crawler, spider)
+        except FocusError as error:
+            logger.error("%s", error, extra={"spider": spider})
+            raise
+        self._engine = crawl.engine
+        self._frontier = crawl.frontier
+        self._stats = crawl.stats
+        self._writer = Writer(crawl.frontier, self._on_added, self._on_settled)
+        self._door = Door(crawl, self._writer, self._on_entered)
+        self._others = crawl.frontier.start == "joined"
+        crawl.pacer.attach(crawl.frontier, self._writer)
+        crawl.identity.attach(self._seen)
+        if crawl.dupefilter is not crawl.identity:
+            crawl.dupefilter.open()
+        self._open = True
+        if self._engine:
+            watcher = Watcher(crawl, self._writer, self._on_changed)
+            self._engine.watch(watcher.leaving)
+            self._crawler.signals.connect(self._on_idle, signals.spider_idle)
+            self._crawler.signals.connect(self._on_opened, signals.spider_opened)
+            self._upkeep.set(_UPKEEP)
+
+    def _on_opened(self) -> None:
+        assert self._crawl
+        if self._crawl.needs_depth and not self._crawler.get_spider_middleware(DepthMiddleware):
+            logger.error(
+                "FOCUS_MAX_DEPTH and the policies breadth and depth need Scrapy's DepthMiddleware, "
+                "which SPIDER_MIDDLEWARES switches off: nothing else says how deep a page lies. "
+                "Switch it on, or do without them.",
+                extra={"spider": self._crawl.spider},
+            )
+            raise CloseSpider("focus_unknown_depth")
+
+    # -- the engine's questions -------------------------------------------------------
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Take a request in, unless it is known, out of scope, or refused by a plugin."""
+        if self._crawl is None:
+            return False
+        if not self._open:
+            return self._enter_late(request)
+        return self._door.enter(request)
+
+    def next_request(self) -> Request | None:
+        """The best request whose host may be touched now, or ``None``."""
+        if not self._open or self._failed:
+            return None
+        now = time.time()
+        if not self._dirty and (self._due is None or now < self._due):
+            return None
+        try:
+            for _ in range(_SKIPS):
+                lease = self._take(now)
+                if lease is None:
+                    return None
+                request = self._door.leave(lease)
+                if request is not None:
+                    return self._fly(request, lease, now)
+            self._engine.wake()
+        except FrontierBusy:
+            self._wake.set(_BUSY)
+        except FrontierError as error:
+            self._give_up(error)
+        return None
+
+    def has_pending_requests(self) -> bool:
+        """Whether something can be fetched within ``FOCUS_HORIZON``, or another run is at
+        it. Changes nothing."""
+        if self._crawl is None or not self._open or self._failed:
+            return False
+        if self._writer.promising or self._others:
+            return True
+        now = time.time()
+        try:
+            due = self._frontier.next_due(now)
+        except FrontierError:
+            return True
+        return due is not None and due <= now + self._crawl.settings.horizon
+
+    def close(self, reason: str) -> Deferred[None] | None:
+        """Store what is left, give the leases back and end the run."""
+        for timer in (self._wake, self._soon, self._upkeep):
+            timer.cancel()
+        if self._crawl is None or not self._open:
+            return None
+        try:
+            self._close(reason)
+        except FrontierBusy:
+            return deferred_from_coro(self._close_later(reason))
+        return None
+
+    # -- handing out ------------------------------------------------------------------
+
+    def _take(self, now: float) -> Lease | None:
+        """Store what has gathered, and lease the next URL in the same transaction."""
+        lease = self._writer.flush(now, now + self._lease_time)
+        if lease is not None:
+            self._dirty = True
+            if lease.gap > 0:
+                self._opens[lease.candidate.group] = now + lease.gap
+            return lease
+        self._dirty = bool(self._writer)
+        self._opens = {group: at for group, at in self._opens.items() if at > now}
+        self._due = due = self._frontier.next_due(now)
+        if due is None or not self._engine:
+            self._wake.cancel()
+        else:
+            # The engine asks by itself only on activity and every five seconds.
+            self._wake.set(due - now)
+        return None
+
+    def _fly(self, request: Request, lease: Lease, now: float) -> Request:
+        assert self._crawl
+        if self._engine:
+            fingerprint = self._crawl.identity.fingerprint(request)
+            self._crawl.flights.add(Flight(lease, request, fingerprint, now))
+        self._handed_out += 1
+        self._stats.inc_value("scheduler/dequeued")
+        self._stats.inc_value("focus/leased")
+        return request
+
+    def _seen(self, key: bytes) -> bool:
+        try:
+            return self._writer.holds(key) or self._frontier.seen(key)
+        except FrontierBusy:
+            return False  # adding it will find out
+
+    # -- what happens meanwhile -------------------------------------------------------
+
+    def _on_entered(self, candidate: Candidate) -> None:
+        if self._opens.get(candidate.group, 0.0) <= time.time():
+            self._dirty = True
+        self._write_soon()
+
+    def _on_changed(self) -> None:
+        self._dirty = True
+        self._write_soon()
+
+    def _on_added(self, candidate: Candidate, new: bool) -> None:
+        self._new += new
+        self._door.added(candidate, new)
+
+    def _on_settled(self, outcome: Outcome, accepted: bool) -> None:
+        if not accepted:
+            self._stats.inc_value("focus/stale")
+
+    def _write_soon(self) -> None:
+        if not self._open or self._failed:
+            return
+        if self._writer.full:
+            self._flush()
+        elif self._engine and not self._soon.pending:
+            self._soon.set(_SOON)
+
+    def _flush(self) -> None:
+        try:
+            self._writer.flush(time.time())
+        except FrontierBusy:
+            if self._engine:
+                self._soon.set(_BUSY)
+        except FrontierError as error:
+            self._give_up(error)
+
+    def _on_soon(self) -> None:
+        if self._writer:
+            self._flush()
+            self._engine.wake()
+
+    def _on_wake(self) -> None:
+        self._dirty = True
+        self._engine.wake()
+
+    def _on_upkeep(self) -> None:
+        """Renew leases, count the seconds, clear old rows, look for other runs."""
+        self._upkeep.set(_UPKEEP)
+        try:
+            self._keep_up(time.time())
+        except FrontierBusy:
+            pass  # the next look does it
+        except FrontierError as error:
+            self._give_up(error)
+
+    def _keep_up(self, now: float) -> None:
+        assert self._crawl
+        elapsed = time.monotonic() - self._beaten
+        flights = list(self._crawl.flights)
+        ending = [f.lease for f in flights if f.lease.until - now < self._lease_time / 2]
+        before = self._frontier.spent()
+        with self._frontier.transaction():
+            self._frontier.beat(elapsed, now)
+            if ending:
+                self._frontier.renew(ending, now + self._lease_time)
+            self._frontier.clear(_CLEARED, now)
+        self._beaten += elapsed
+        others = self._frontier.others(now)
+        if self._others or others or self._frontier.spent() != before:
+            self._on_wake()
+        self._others = others
+        if self._engine.closing:
+            waiting = [f.request for f in flights if f.reached and not f.left]
+            self._engine.drop_queued(waiting)
+
+    def _give_up(self, error: FrontierError) -> None:
+        """The frontier has failed: stop cleanly. What is not stored comes back with the
+        leases, at the next start."""
+        assert self._crawl
+        if self._failed:
+            return
+        self._failed = True
+        logger.error("%s", error, extra={"spider": self._crawl.spider})
+        if self._engine and not self._engine.closing:
+            engine = self._crawler.engine
+            assert engine
+            deferred_from_coro(engine.close_spider_async(reason="focus_frontier_error"))
+
+    # -- ends -------------------------------------------------------------------------
+
+    def _on_idle(self) -> None:
+        """Nothing is pending: see why, and whether other runs are still at it."""
+        assert self._crawl
+        if not self._open or self._failed:
+            return
+        now = time.time()
+        try:
+            self._writer.flush(now)
+            self._others = self._frontier.others(now)
+            if self._others or self.has_pending_requests():
+                self._on_wake()
+                raise DontCloseSpider
+            refused = bool(self._door.seeds_refused) and not self._door.seeds_taken
+            reason = end_reason(self._frontier.counts(now), self._frontier.spent(), refused)
+        except FrontierBusy:
+            self._wake.set(_BUSY)
+            raise DontCloseSpider from None
+        except FrontierError as error:
+            self._give_up(error)
+            return
+        if reason != "finished":
+            raise CloseSpider(reason)
+
+    def _close(self, reason: str) -> None:
+        assert self._crawl
+        now = time.time()
+        frontier = self._frontier
+        try:
+            self._writer.flush(now)
+            frontier.beat(time.monotonic() - self._beaten, now)
+            self._beaten = time.monotonic()
+            self._say_goodbye(reason)
+            frontier.close(reason, finished=reason == "finished", now=now)
+            self._reason = reason
+        except FrontierBusy:
+            raise
+        except FrontierError as error:
+            self._give_up(error)
+        self._open = False
+        if self._crawl.dupefilter is not self._crawl.identity:
+            self._crawl.dupefilter.close(reason)
+        self._crawl.location.remove()
+
+    async def _close_later(self, reason: str) -> None:
+        for _ in range(_TRIES):
+            await sleep(_BUSY)
+            try:
+                self._close(reason)
+                return
+            except FrontierBusy:
+                continue
+        logger.error(
+            "The frontier %s was locked for too long; what this run had taken comes back at the "
+            "next start.",
+            self._frontier.name,
+        )
+        self._open = False
+
+    def _enter_late(self, request: Request) -> bool:
+        """Seeds and links may arrive after :meth:`close`: they wait for the next run."""
+        assert self._crawl
+        if self._crawl.location.path is None or self._crawl.location.private:
+            return False
+        try:
+            self._frontier = reopen_frontier(self._crawl)
+            self._writer.attach(self._frontier)
+            taken = self._door.enter(request)
+            self._writer.flush(time.time())
+            self._frontier.close(
+                self._reason, finished=self._reason == "finished", now=time.time()
+            )
+        except FrontierError as error:
+            logger.error("Cannot store %s: %s", request, error)
+            return False
+        return taken
+
+    def refuses(self, request: Request) -> str | None:
+        """Why the job's scope refuses a request that did not come through here, or ``None``."""
+        crawl = self._crawl
+        if crawl is None or crawl.flights.get(request):
+            return None
+        hops = request.meta.get("redirect_urls") or [request.url]
+        if urlsplit(hops[0]).path == "/robots.txt" and request.meta.get("dont_obey_robotstxt"):
+            return None
+        try:
+            host = canonical_host(request.url)
+        except InvalidHost:
+            return "invalid"
+        admitted = len(hops) == 1 and bool(request.meta.get("allow_offsite"))
+        return crawl.scope.refuse(request.url, host, allow_offsite=admitted)
+
+    def _say_goodbye(self, reason: str) -> None:
+        assert self._crawl
+        counts = self._frontier.counts(time.time())
+        for name in ("waiting", "pages", "bytes"):
+            self._stats.set_value(f"focus/{name}", getattr(counts, name))
+        if self._crawl.location.path is None:
+            return
+        extra = {"spider": self._crawl.spider}
+        refused, engine = self._door.seeds_refused, self._engine
+        if refused:
+            all_of_them = not self._door.seeds_taken
+            level = logging.ERROR if all_of_them else logging.WARNING
+            which = "All start requests were" if all_of_them else "Some start requests were"
+            logger.log(level, "%s refused: %s", which, "; ".join(refused), extra=extra)
+        elif engine and not engine.seeds.count:
+            logger.warning("The spider has yielded no start request.", extra=extra)
+        logger.info("%s", last_line(counts, self._new, self._handed_out), extra=extra)

@@ -1,0 +1,202 @@
+"""The ``FOCUS_…`` settings, read in one place into one frozen object."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+from scrapy_focus.exceptions import SettingError
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+#: Every setting of this project with its default.
+DEFAULTS: dict[str, Any] = {
+    "FOCUS_FRONTIER": None,
+    "FOCUS_JOB": None,
+    "FOCUS_RESUME": "auto",
+    "FOCUS_POLICY": "priority",
+    "FOCUS_PLUGINS": {},
+    "FOCUS_TOPIC": None,
+    "FOCUS_DOMAINS": None,
+    "FOCUS_INCLUDED": [],
+    "FOCUS_EXCLUDED": [],
+    "FOCUS_MAX_DEPTH": 0,
+    "FOCUS_MAX_PAGES": 0,
+    "FOCUS_MAX_PAGES_PER_HOST": 0,
+    "FOCUS_MAX_BYTES": 0,
+    "FOCUS_MAX_SECONDS": 0,
+    "FOCUS_MAX_CRAWL_DELAY": 3600,
+    "FOCUS_HORIZON": 3600,
+    "FOCUS_DURABILITY": "normal",
+    "FOCUS_SERIALIZER": "json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FocusSettings:
+    """What a user has asked for. Times in seconds, sizes in bytes, 0 for no limit."""
+
+    frontier: str | None
+    job: str
+    resume: bool | None
+    policy: Any
+    plugins: dict[Any, int | None]
+    domains: tuple[str, ...]
+    domains_setting: str
+    included: tuple[str, ...]
+    excluded: tuple[str, ...]
+    max_depth: int
+    max_pages: int
+    max_pages_per_host: int
+    max_bytes: int
+    max_seconds: float
+    max_crawl_delay: float
+    horizon: float
+    full: bool
+    serializer: Literal["json", "pickle"]
+
+
+def read_settings(
+    settings: BaseSettings, spider: Spider, arguments: Mapping[str, Any]
+) -> FocusSettings:
+    """Read and check them all.
+
+    :param arguments: the spider's arguments, part of the job's default name
+
+    :raises scrapy_focus.exceptions.SettingError: on a value that cannot be used
+    """
+    _report_unknown(settings)
+    if settings.get("FOCUS_TOPIC") is not None:
+        raise SettingError(
+            "FOCUS_TOPIC is set, but this version of scrapy_focus has no topic plugin yet; "
+            "remove the setting, or score URLs in a plugin of your own (FOCUS_PLUGINS)."
+        )
+    domains_setting = "FOCUS_DOMAINS"
+    if settings.get("FOCUS_DOMAINS") is None:
+        domains_setting = "the spider's allowed_domains"
+        domains = _strings(domains_setting, getattr(spider, "allowed_domains", None))
+    else:
+        domains = _strings(domains_setting, settings.get("FOCUS_DOMAINS"))
+
+    def read(name: str, convert: Callable[[str, Any], _T]) -> _T:
+        return convert(name, settings.get(name, DEFAULTS[name]))
+
+    return FocusSettings(
+        frontier=read("FOCUS_FRONTIER", _address),
+        job=read("FOCUS_JOB", _text) or job_name(spider, arguments),
+        resume=read("FOCUS_RESUME", _resume),
+        policy=settings.get("FOCUS_POLICY", DEFAULTS["FOCUS_POLICY"]),
+        plugins=_components(settings),
+        domains=domains,
+        domains_setting=domains_setting,
+        included=read("FOCUS_INCLUDED", _strings),
+        excluded=read("FOCUS_EXCLUDED", _strings),
+        max_depth=read("FOCUS_MAX_DEPTH", _whole),
+        max_pages=read("FOCUS_MAX_PAGES", _whole),
+        max_pages_per_host=read("FOCUS_MAX_PAGES_PER_HOST", _whole),
+        max_bytes=read("FOCUS_MAX_BYTES", _whole),
+        max_seconds=read("FOCUS_MAX_SECONDS", _seconds),
+        max_crawl_delay=read("FOCUS_MAX_CRAWL_DELAY", _seconds),
+        horizon=read("FOCUS_HORIZON", _seconds),
+        full=read("FOCUS_DURABILITY", _choice("normal", "full")) == "full",
+        serializer=cast(
+            "Literal['json', 'pickle']", read("FOCUS_SERIALIZER", _choice("json", "pickle"))
+        ),
+    )
+
+
+def job_name(spider: Spider, arguments: Mapping[str, Any]) -> str:
+    """The spider's name with its arguments: other arguments are another job."""
+    return " ".join([str(spider.name), *(f"{k}={v}" for k, v in sorted(arguments.items()))])
+
+
+def _report_unknown(settings: BaseSettings) -> None:
+    for name in settings:
+        if not (isinstance(name, str) and name.startswith("FOCUS_")) or name in DEFAULTS:
+            continue
+        near = difflib.get_close_matches(name, DEFAULTS, n=1, cutoff=0)
+        logger.warning("There is no setting %s. Did you mean %s?", name, near[0])
+
+
+def _components(settings: BaseSettings) -> dict[Any, int | None]:
+    try:
+        plugins = settings.getdict("FOCUS_PLUGINS")
+    except ValueError as error:
+        raise SettingError(f"FOCUS_PLUGINS must be a dict of classes and orders: {error}.") from None
+    for plugin, order in plugins.items():
+        if order is not None and (isinstance(order, bool) or not isinstance(order, int)):
+            raise SettingError(
+                f"FOCUS_PLUGINS gives {plugin!r} the order {order!r}; an order is a whole number, "
+                "or None to switch it off."
+            )
+    return plugins
+
+
+def _whole(name: str, value: Any) -> int:
+    number = _seconds(name, value)
+    if number != int(number):
+        raise SettingError(f"{name} is {value!r}; it must be a whole number, 0 for no limit.")
+    return int(number)
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        number = float(0 if value is None else value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise SettingError(f"{name} is {value!r}; it must be a number, 0 or more.")
+    return number
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and value.strip()):
+        return value
+    raise SettingError(f"{name} is {value!r}; it must be a string that is not empty.")
+
+
+def _address(name: str, value: Any) -> str | None:
+    return _text(name, value if value is None or isinstance(value, str) else str(value))
+
+
+def _resume(name: str, value: Any) -> bool | None:
+    known = {"auto": None, "true": True, "1": True, "false": False, "0": False}
+    key = str(value).lower()
+    if key not in known:
+        raise SettingError(f'{name} is {value!r}; it must be "auto", True or False.')
+    return known[key]
+
+
+def _choice(*choices: str) -> Callable[[str, Any], str]:
+    def convert(name: str, value: Any) -> str:
+        if value not in choices:
+            raise SettingError(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
+        return str(value)
+
+    return convert
+
+
+def _strings(name: str, value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        items = tuple(value)
+    except TypeError:
+        items = (None,)
+    if not all(isinstance(item, str) for item in items):
+        raise SettingError(f"{name} is {value!r}; it must be a list of strings.")
+    return items

@@ -1,0 +1,115 @@
+"""Follows each request that was handed out, by Scrapy's signals, until it is finished."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from scrapy import signals
+from twisted.internet.defer import CancelledError
+
+from scrapy_focus.frontier import Ending
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.http import Response
+
+    from scrapy_focus.opening import Crawl
+    from scrapy_focus.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Learns how leases end.
+
+    :param changed: called when a host may have opened, or a row may wait again
+    """
+
+    def __init__(self, crawl: Crawl, writer: Writer, changed: Callable[[], None]) -> None:
+        self._crawl = crawl
+        self._flights = crawl.flights
+        self._pacer = crawl.pacer
+        self._writer = writer
+        self._changed = changed
+        connect = crawl.crawler.signals.connect
+        connect(self._reached, signals.request_reached_downloader)
+        connect(self._downloaded, signals.response_downloaded)
+        connect(self._left, signals.request_left_downloader)
+        connect(self._received, signals.response_received)
+        connect(self._pacer.robots_parsed, signals.robots_parsed)
+
+    def _reached(self, request: Request) -> None:
+        flight = self._flights.get(request)
+        self._pacer.reached(request, flight, time.time())
+        if flight:
+            self._flights.reached(flight, request.meta.get("download_slot"))
+        self._changed()
+
+    def _downloaded(self, response: Response, request: Request) -> None:
+        flight = self._flights.get(request)
+        if flight:
+            flight.downloaded = True
+            flight.size += len(response.body)
+            self._pacer.answered(response, flight, time.time())
+
+    def _left(self, request: Request) -> None:
+        flight = self._flights.get(request)
+        if not flight:
+            return
+        now = time.time()
+        flight.left = True
+        if not flight.downloaded:
+            # Sent from a finally clause: the exception that ended the download is at hand.
+            error = sys.exc_info()[1]
+            if isinstance(error, (asyncio.CancelledError, CancelledError)):
+                flight.cancelled = True
+            else:
+                self._pacer.failed(flight, now)
+        self._writer.left(flight.lease, now, fetched=True)
+        self._changed()
+
+    def _received(self, response: Response, request: Request) -> None:
+        flight = self._flights.get(request) or self._flights.get(response.request)
+        if not flight:
+            return
+        flight.received = True
+        if not flight.reached:
+            # A cache or a middleware answered: the host was not touched.
+            flight.left = True
+            self._pacer.settle_robots(flight.lease.candidate.group)
+            self._writer.left(flight.lease, time.time(), fetched=False)
+            self._changed()
+
+    def leaving(self, request: Request) -> None:
+        """A request has left ``inprogress``: it is finished, callback, items and all."""
+        flight = self._flights.pop(request)
+        if flight is None:
+            return
+        candidate = flight.lease.candidate
+        forbidden = not flight.reached and self._pacer.forbids(request)
+        outcome = flight.outcome(forbidden, self._crawl.engine.closing)
+        self._pacer.settle_robots(candidate.group)
+        stats = self._crawl.stats
+        if outcome.ending is Ending.DONE:
+            stats.inc_value("focus/done")
+            if flight.redirected and not flight.received:
+                stats.inc_value("focus/redirected")
+        elif outcome.ending is Ending.FAILED:
+            stats.inc_value("focus/failed")
+            stats.inc_value(f"focus/failed/{outcome.reason}")
+        elif outcome.ending is Ending.DROPPED:
+            stats.inc_value(f"focus/dropped/{outcome.reason}")
+        self._writer.settle(outcome)
+        self._tell_chain(flight.lease.candidate, outcome)
+        self._changed()
+
+    def _tell_chain(self, candidate: object, outcome: object) -> None:
+        try:
+            self._crawl.chain.settled(candidate, outcome)  # type: ignore[arg-type]
+        except Exception:
+            logger.exception("A plugin cannot take in how %s ended", candidate)

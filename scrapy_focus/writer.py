@@ -1,0 +1,109 @@
+"""Collects what the frontier must know and stores it, one transaction at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scrapy_focus.candidate import Candidate
+    from scrapy_focus.frontier import Frontier, Lease, Outcome
+
+#: How many candidates one transaction takes at most, so that it holds the reactor for a
+#: few milliseconds only.
+BATCH = 100
+
+
+class Writer:
+    """A buffer in front of the frontier.
+
+    Outcomes go together with all that was offered before them: a page's links are stored
+    no later than its settlement. When the store is busy everything stays here.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        added: Callable[[Candidate, bool], None],
+        settled: Callable[[Outcome, bool], None],
+    ) -> None:
+        self._frontier = frontier
+        self._added = added
+        self._settled = settled
+        self._candidates: list[Candidate] = []
+        self._keys: set[bytes] = set()
+        self._events: list[Callable[[], None]] = []
+        self._left: dict[int, tuple[Lease, float, bool]] = {}
+        self._outcomes: list[Outcome] = []
+        self._refused: Counter[str] = Counter()
+
+    def attach(self, frontier: Frontier) -> None:
+        """Write to another frontier from now on."""
+        self._frontier = frontier
+
+    def __bool__(self) -> bool:
+        return bool(
+            self._candidates or self._outcomes or self._events or self._left or self._refused
+        )
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to store what has gathered."""
+        return len(self._candidates) >= BATCH
+
+    @property
+    def promising(self) -> bool:
+        """Whether something here may become a URL to fetch."""
+        return bool(self._candidates or self._outcomes)
+
+    def holds(self, key: bytes) -> bool:
+        """Whether a candidate of that key is about to be stored."""
+        return key in self._keys
+
+    def add(self, candidate: Candidate) -> None:
+        self._candidates.append(candidate)
+        self._keys.add(candidate.key)
+
+    def refuse(self, reason: str) -> None:
+        self._refused[reason] += 1
+
+    def settle(self, outcome: Outcome) -> None:
+        # Settling frees the host's place as well: one write instead of two.
+        self._left.pop(outcome.lease.id, None)
+        self._outcomes.append(outcome)
+
+    def left(self, lease: Lease, now: float, *, fetched: bool) -> None:
+        self._left[lease.id] = (lease, now, fetched)
+
+    def event(self, action: Callable[[], None]) -> None:
+        """Something else that must be stored before the next lease."""
+        self._events.append(action)
+
+    def flush(self, now: float, until: float | None = None) -> Lease | None:
+        """Store everything, and with *until* lease the next URL in the same transaction.
+
+        :raises scrapy_focus.exceptions.FrontierError: nothing is stored, and nothing lost
+        """
+        frontier = self._frontier
+        lease: list[Lease] = []
+        candidates, outcomes = self._candidates, self._outcomes
+        with frontier.transaction():
+            for action in self._events:
+                action()
+            for left, at, fetched in self._left.values():
+                frontier.left(left, at, fetched=fetched)
+            accepted, new = frontier.settle(outcomes, candidates, now)
+            if self._refused:
+                frontier.count("refused", self._refused)
+            if until is not None:
+                lease = frontier.lease(1, now, until)
+        self._candidates, self._outcomes, self._events = [], [], []
+        self._keys.clear()
+        self._left.clear()
+        self._refused.clear()
+        for candidate, is_new in zip(candidates, new, strict=True):
+            self._added(candidate, is_new)
+        for outcome, is_valid in zip(outcomes, accepted, strict=True):
+            self._settled(outcome, is_valid)
+        return lease[0] if lease else None

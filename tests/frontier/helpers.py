@@ -1,0 +1,138 @@
+"""What the frontier's tests share: candidates, a pace that can be changed, statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scrapy_focus.candidate import Candidate
+from scrapy_focus.frontier import Ending, Frontier, Lease, Limits, Order, Outcome
+from scrapy_focus.frontier.memory import MemoryFrontier
+from scrapy_focus.frontier.sqlite import SQLiteFrontier
+
+#: Now, when a test begins.
+T0 = 1_000_000.0
+#: Long enough for every test.
+LONG = 3600.0
+
+
+@dataclass
+class Paces:
+    """A job's gaps and caps: one for all groups, or one for each."""
+
+    gap: float = 0.0
+    cap: int = 0
+    groups: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def __call__(self, group: str) -> tuple[float, int]:
+        return self.groups.get(group, (self.gap, self.cap))
+
+
+def candidate(url: str, **fields: Any) -> Candidate:
+    """A candidate for ``host/path``, its key being the URL."""
+    host = fields.pop("host", url.partition("/")[0])
+    fields.setdefault("group", host)
+    fields.setdefault("key", url.encode())
+    fields.setdefault("discovered", T0)
+    return Candidate(url=url, host=host, **fields)
+
+
+def offer(frontier: Frontier, *urls: str, now: float = T0, **fields: Any) -> list[bool]:
+    """Add URLs that have these fields in common."""
+    return frontier.add([candidate(url, **fields) for url in urls], now)
+
+
+def take(frontier: Frontier, limit: int = 1, now: float = T0) -> list[Lease]:
+    """Lease with an end that is far away."""
+    return frontier.lease(limit, now, now + LONG)
+
+
+def take_urls(frontier: Frontier, limit: int = 100, now: float = T0) -> list[str]:
+    return urls(take(frontier, limit, now))
+
+
+def urls(leases: Iterable[Lease]) -> list[str]:
+    return [lease.candidate.url for lease in leases]
+
+
+def end(
+    frontier: Frontier,
+    leases: Lease | Sequence[Lease],
+    ending: Ending = Ending.DONE,
+    now: float = T0,
+    **fields: Any,
+) -> list[bool]:
+    """Settle leases, all with one ending."""
+    leases = [leases] if isinstance(leases, Lease) else leases
+    return frontier.settle([Outcome(lease, ending, **fields) for lease in leases], [], now)[0]
+
+
+def drain(frontier: Frontier, now: float = T0) -> list[str]:
+    """Lease and finish one URL after the other until there is none."""
+    found = []
+    while leases := take(frontier, now=now):
+        found += urls(leases)
+        end(frontier, leases, now=now)
+    return found
+
+
+class MemoryStore:
+    """Makes frontiers in memory."""
+
+    paces: Paces
+
+    def open(
+        self, *, limits: Limits = Limits(), order: Order = Order(), **options: Any
+    ) -> MemoryFrontier:
+        return MemoryFrontier(pace=self.paces, limits=limits, order=order, **options)
+
+
+class SQLiteStore:
+    """Makes frontiers in one file, and closes what a test leaves open."""
+
+    paces: Paces
+    path: Path
+    opened: list[SQLiteFrontier]
+
+    def open(
+        self,
+        *,
+        job: str = "job",
+        now: float = T0,
+        paces: Paces | None = None,
+        **options: Any,
+    ) -> SQLiteFrontier:
+        frontier = SQLiteFrontier(self.path, job, pace=paces or self.paces, now=now, **options)
+        self.opened.append(frontier)
+        return frontier
+
+    def close_all(self) -> None:
+        for frontier in self.opened:
+            abandon(frontier)
+
+
+def abandon(frontier: SQLiteFrontier) -> None:
+    """Let go of a frontier as a killed process does: without a word to the store."""
+    frontier._db.close()
+    lock = frontier._jobs._lock
+    if lock and lock._file is not None:
+        import os
+
+        with suppress(OSError):
+            os.close(lock._file)
+        lock._file = None
+
+
+def chi_squared_limit(freedom: int, z: float = 3.719) -> float:
+    """The value that chi-squared with *freedom* degrees exceeds with a probability of
+    1e-4 (*z* is the normal quantile), after Wilson and Hilferty (1931)."""
+    part = 2 / (9 * freedom)
+    return freedom * (1 - part + z * math.sqrt(part)) ** 3
+
+
+def chi_squared(observed: Iterable[int], expected: float) -> float:
+    return sum((number - expected) ** 2 / expected for number in observed)
