@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
 from scrapy_focus.exceptions import Drop
+from scrapy_focus.flights import Flight
 from scrapy_focus.frontier import Ending, Outcome
 from scrapy_focus.requests import Unreadable, Unstorable
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from scrapy_focus.candidate import Candidate
-    from scrapy_focus.flights import Flight
     from scrapy_focus.frontier import Lease
     from scrapy_focus.opening import Crawl
     from scrapy_focus.writer import Writer
@@ -44,8 +44,8 @@ class Door:
         self._objects: dict[tuple[bytes, int], Request] = {}
         self._warned = False
         self.seeds_taken = 0
-        #: Start requests that were refused, each with the rule that refused it.
-        self.seeds_refused: list[str] = []
+        #: Start requests that were refused, by URL, each with the rule that refused it.
+        self.seeds_refused: dict[str, str] = {}
 
     def enter(self, request: Request) -> bool:
         """Take a request in, or refuse it and count why. Never raises: an error that
@@ -137,20 +137,38 @@ class Door:
                 extra=self._extra,
             )
 
+    def offered(self, request: Request) -> None:
+        """The spider yields a start request. If it is out of scope, Scrapy's
+        OffsiteMiddleware may veto it before it comes here."""
+        rule = self._rule(request)
+        if rule:
+            self._name_seed(request, rule)
+
+    def _rule(self, request: Request) -> str | None:
+        """The rule of the scope that refuses a start request, if one does."""
+        scope = self._crawl.scope
+        admitted = bool(request.meta.get("allow_offsite"))
+        try:
+            host: str | None = canonical_host(request.url)
+        except InvalidHost:
+            host = None
+        if scope.refuse(request.url, host, allow_offsite=admitted) is None:
+            return None
+        return scope.explain(request.url, host, allow_offsite=admitted)
+
+    def _name_seed(self, request: Request, rule: str) -> None:
+        if len(self.seeds_refused) < _NAMED:
+            self.seeds_refused.setdefault(request.url, rule)
+
     def _refuse(self, request: Request, reason: str) -> None:
         crawl = self._crawl
         self._stats.inc_value(f"focus/refused/{reason}")
         self._writer.refuse(reason)
         if reason == "duplicate":
+            self.seeds_taken += request in crawl.engine.seeds
             crawl.dupefilter.log(request, crawl.spider)
-        elif request in crawl.engine.seeds and len(self.seeds_refused) < _NAMED:
-            try:
-                host: str | None = canonical_host(request.url)
-            except InvalidHost:
-                host = None
-            out = crawl.scope.refuse(request.url, host)
-            rule = crawl.scope.explain(request.url, host) if out else f"{request.url}: {reason}."
-            self.seeds_refused.append(rule)
+        elif request in crawl.engine.seeds:
+            self._name_seed(request, self._rule(request) or f"{request.url}: {reason}.")
 
     def added(self, candidate: Candidate, new: bool) -> None:
         """The frontier has stored a candidate, or knew it already."""
@@ -161,18 +179,20 @@ class Door:
         # A resumed run reads its start requests again: that refuses nothing.
         self._stats.inc_value("focus/known_seeds" if candidate.seed else "focus/refused/duplicate")
 
-    def leave(self, lease: Lease) -> Request | None:
-        """The request of a lease, or ``None`` where it cannot be handed out: the lease is
+    def leave(self, lease: Lease, now: float) -> Flight | None:
+        """The flight of a lease, or ``None`` where it cannot be handed out: the lease is
         settled then."""
-        candidate = lease.candidate
+        crawl, candidate = self._crawl, lease.candidate
         try:
             request = self._unpack(candidate)
             # The job's scope may have been narrowed since it was stored.
             self.check_scope(request, candidate, hop=bool(request.meta.get("redirect_times")))
-            self._crawl.chain.leave(candidate, request)
-            return request
+            crawl.chain.leave(candidate, request)
+            # A fingerprinter of the user's may raise for what it took before.
+            fingerprint = crawl.identity.fingerprint(request) if crawl.engine else b""
+            return Flight(lease, request, fingerprint, now)
         except Drop as drop:
-            outcome = Outcome(lease, Ending.DROPPED, drop.reason, fetched=False)
+            outcome = self._drop(lease, drop.reason)
         except Unreadable as error:
             self._stats.inc_value("focus/unreadable")
             logger.error(
@@ -184,9 +204,13 @@ class Door:
             outcome = Outcome(lease, Ending.ASIDE, fetched=False)
         except Exception:
             logger.exception("Cannot hand out %s", candidate.url, extra=self._extra)
-            outcome = Outcome(lease, Ending.DROPPED, "error", fetched=False)
+            outcome = self._drop(lease, "error")
         self._writer.settle(outcome)
         return None
+
+    def _drop(self, lease: Lease, reason: str) -> Outcome:
+        self._stats.inc_value(f"focus/dropped/{reason}")
+        return Outcome(lease, Ending.DROPPED, reason, fetched=False)
 
     def _unpack(self, candidate: Candidate) -> Request:
         if candidate.volatile:

@@ -120,6 +120,8 @@ class Engine:
         for slot in list(self._engine.downloader.slots.values()):
             for entry in [entry for entry in slot.queue if entry[0] in wanted]:
                 slot.queue.remove(entry)
+                # It is no failure: it goes back to the frontier, with its errback.
+                entry[0].errback = None
                 entry[1].errback(IgnoreRequest("The crawl is closing"))
 
 
@@ -143,6 +145,8 @@ class Seeds:
 
     def __init__(self) -> None:
         self._requests: WeakSet[Request] = WeakSet()
+        #: Called with each start request as the spider yields it; must not raise.
+        self.offered: Callable[[Request], None] = lambda request: None
         #: How many start requests the spider has yielded so far.
         self.count = 0
 
@@ -155,6 +159,7 @@ class Seeds:
     def _saw(self, request: Request) -> None:
         self.count += 1
         self._requests.add(request)
+        self.offered(request)
 
 
 class _Followed:

@@ -42,33 +42,32 @@ class Flight:
     retry: Candidate | None = None
     size: int = 0
 
-    def outcome(self, forbidden: bool, closing: bool) -> Outcome:
+    def outcome(self, forbidden: bool) -> Outcome:
         """How it ended, now that it is finished.
 
         :param forbidden: whether the host's robots.txt refuses it
-        :param closing: whether the crawl is closing
         """
-        ending, reason = self._ending(forbidden, closing)
+        ending, reason = self._ending(forbidden)
         return Outcome(
             self.lease,
             ending,
             reason,
-            fetched=self.reached,
+            fetched=self.reached and (self.left or self.downloaded),
             size=self.size,
             retry=self.retry if ending is Ending.RETRY else None,
         )
 
-    def _ending(self, forbidden: bool, closing: bool) -> tuple[Ending, str]:
+    def _ending(self, forbidden: bool) -> tuple[Ending, str]:
         if self.retry:
             return Ending.RETRY, ""
         if self.refused:
             return Ending.DROPPED, self.refused
         if self.received or self.redirected:
             return Ending.DONE, ""
-        if self.cancelled:
-            return Ending.RELEASED, ""
         if not self.reached:
             return Ending.DROPPED, "robots" if forbidden else "middleware"
+        if self.cancelled or not self.left:
+            return Ending.RELEASED, ""
         if self.downloaded:
             # A downloader middleware refused the response, e.g. one redirect too many.
             return Ending.FAILED, "response_refused"

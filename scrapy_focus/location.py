@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from scrapy.utils.project import inside_project, project_data_dir
+from scrapy.utils.conf import closest_scrapy_cfg, get_config
+from scrapy.utils.project import DATADIR_CFG_SECTION, inside_project
 
 from scrapy_focus.exceptions import SettingError
 
@@ -41,19 +42,42 @@ def find(address: str | None, settings: BaseSettings) -> Location:
 
     :raises scrapy_focus.exceptions.SettingError: if the address cannot be read
     """
+    kept = find_kept(address, settings)
+    if kept is not None:
+        return kept
+    return Location(Path(tempfile.mkdtemp(prefix="scrapy-focus-")) / _FILE, private=True)
+
+
+def find_kept(address: str | None, settings: BaseSettings) -> Location | None:
+    """The frontier of :func:`find`, unless it would be a private one. Makes nothing.
+
+    :raises scrapy_focus.exceptions.SettingError: if the address cannot be read
+    """
     if address is not None:
         return parse(address)
     if settings.get("JOBDIR"):
         return Location(Path(settings["JOBDIR"]) / _FILE)
-    if inside_project():
-        return Location(Path(project_data_dir()) / _FILE)
-    return Location(Path(tempfile.mkdtemp(prefix="scrapy-focus-")) / _FILE, private=True)
+    folder = _project_folder()
+    return Location(folder / _FILE) if folder else None
 
 
-def parse(address: str) -> Location:
+def _project_folder() -> Path | None:
+    """The project's data folder. Scrapy's ``project_data_dir`` would make it, and fails
+    where SCRAPY_SETTINGS_MODULE stands for a project without a scrapy.cfg."""
+    if not inside_project():
+        return None
+    config = get_config()
+    if config.has_option(DATADIR_CFG_SECTION, "default"):
+        return Path(config.get(DATADIR_CFG_SECTION, "default"))
+    found = closest_scrapy_cfg()
+    return (Path(found).parent / ".scrapy").resolve() if found else None
+
+
+def parse(address: str, name: str = "FOCUS_FRONTIER") -> Location:
     """Read an address as SQLAlchemy writes them: ``sqlite:///relative.db``,
     ``sqlite:////absolute.db``; or ``memory:``.
 
+    :param name: who gave it, for the error
     :raises scrapy_focus.exceptions.SettingError: if it is anything else
     """
     if address in ("memory:", "memory://"):
@@ -62,12 +86,12 @@ def parse(address: str) -> Location:
     if found and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         if "?" in rest:
             raise SettingError(
-                "FOCUS_FRONTIER has options after a question mark; a sqlite address has none."
+                f"{name} has options after a question mark; a sqlite address has none."
             )
         return Location(Path(unquote(rest[1:])).expanduser())
     # The address may carry a password: only its scheme is shown.
     raise SettingError(
-        f"FOCUS_FRONTIER has an address of the form {scheme[:20] if found else 'without a scheme'!r}"
+        f"{name} has an address of the form {scheme[:20] if found else 'without a scheme'!r}"
         " that is not known; write sqlite:///relative/path.db, sqlite:////absolute/path.db or"
         " memory: instead."
     )

@@ -173,11 +173,8 @@ class Pacer:
         self._engine.wake()
 
     def _crawl_delay(self, robotparser: RobotParser, request: Request) -> Any:
-        # Scrapy's interface has no such method; its parsers keep the library's object,
-        # which does (Protego, urllib.robotparser, Reppy's agent apart).
-        ask = getattr(getattr(robotparser, "rp", None), "crawl_delay", None)
         try:
-            return ask(self._agent(request)) if ask else None
+            return robotparser.crawl_delay(self._agent(request))
         except Exception as error:
             logger.warning("Crawl-delay of %s cannot be read: %s", request.url, error)
             return None

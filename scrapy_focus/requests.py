@@ -69,11 +69,21 @@ CHAIN_KEYS = frozenset(
 #: environment again.
 PROXY_KEYS = frozenset({"_auth_proxy", "_scheme_proxy", "proxy"})
 
-_ASSIGNED: tuple[tuple[str, str, Any], ...] = (
-    ("m", "method", "GET"),
+_DEFAULTS: tuple[tuple[str, str, Any], ...] = (
+    ("b", "body", b""),
     ("d", "dont_filter", False),
-    ("k", "cookies", None),
+    ("f", "flags", []),
+    ("k", "cookies", {}),
+    ("m", "method", "GET"),
+    ("n", "encoding", "utf-8"),
+    ("x", "cb_kwargs", {}),
+)
+#: What constructors change; with what to assign for the default.
+_ASSIGNED: tuple[tuple[str, str, Any], ...] = (
+    ("d", "dont_filter", False),
     ("f", "flags", None),
+    ("k", "cookies", None),
+    ("m", "method", "GET"),
 )
 
 _DEPTH_LIMIT = 1 << 31
@@ -161,7 +171,7 @@ class RequestStorage:
         _check(record, Unstorable)
         data = self._dump(record)
         if type(request) not in _EXACT:
-            self._prove(request, hop, record, data)
+            self._prove(request, hop, data)
         return data
 
     def _record(self, request: Request, hop: bool, copied_slots: Iterable[str]) -> dict[str, Any]:
@@ -172,22 +182,11 @@ class RequestStorage:
             record["c"] = self._methods.name(request.callback)
         if request.errback is not None:
             record["e"] = self._methods.name(request.errback)
-        if request.method != "GET":
-            record["m"] = request.method
         if request.headers and (headers := self._headers(request, hop)):
             record["h"] = headers
-        if request.body:
-            record["b"] = request.body
-        if request.cookies:
-            record["k"] = request.cookies
-        if request.encoding != "utf-8":
-            record["n"] = request.encoding
-        if request.dont_filter is not False:
-            record["d"] = request.dont_filter
-        if request.flags:
-            record["f"] = request.flags
-        if request.cb_kwargs:
-            record["x"] = request.cb_kwargs
+        for key, attribute, default in _DEFAULTS:
+            if (value := getattr(request, attribute)) != default:
+                record[key] = value
         self._add_meta(record, request, hop, copied_slots)
         return record
 
@@ -245,25 +244,23 @@ class RequestStorage:
     def _dump(self, record: dict[str, Any]) -> bytes:
         if self._pickles:
             return pickle.dumps(record, protocol=4)
-        plain = {key: _WRITERS.get(key, _encode_field)(key, value) for key, value in record.items()}
+        plain = {
+            key: writer(value) if (writer := _WRITERS.get(key)) else _encode_field(key, value)
+            for key, value in record.items()
+        }
         return _to_json(plain).encode()
 
-    def _prove(self, request: Request, hop: bool, record: dict[str, Any], data: bytes) -> None:
+    def _prove(self, request: Request, hop: bool, data: bytes) -> None:
         """A user's own class may do anything in ``__init__``: see what it does."""
-        depth = request.meta.get("depth")
         try:
-            again = self.unpack(
-                data,
-                url=request.url,
-                depth=depth if type(depth) is int else 0,
-                priority=request.priority,
-            )
+            record = self._load(data)
+            again = self._build(record, request.url, 0, request.priority)
         except Unreadable as error:
             raise Unstorable(str(error)) from error
         found = self._record(again, hop, ())
-        if again.url == request.url and (self._dump(found) == data or found == record):
-            return
-        raise Unstorable(f"a {one_line(type(request).__name__)} is changed by its own __init__")
+        # These are the very objects of the record, so that a NaN equals itself here.
+        if again.url != request.url or found != record:
+            raise Unstorable(f"a {one_line(type(request).__name__)} is changed by its own __init__")
 
     # -- from bytes ----------------------------------------------------------------------------
 
@@ -294,7 +291,7 @@ class RequestStorage:
         elif first != b"\x80":
             raise Unreadable("its data is neither JSON nor a pickle")
         elif self._pickles:
-            record = pickle.loads(data)  # the user's explicit choice
+            record = pickle.loads(data)  # noqa: S301 - the user's explicit choice
         else:
             raise Unreadable(
                 "it is a pickle, written with FOCUS_SERIALIZER = 'pickle', and only read with it"
@@ -303,7 +300,7 @@ class RequestStorage:
             raise Unreadable("its data is not a dict")
         _check(record, Unreadable)
         if first != b"{":
-            _encode_headers("h", record.get("h", {}))  # raises where they are not bytes
+            _encode_headers(record.get("h", {}))  # raises where they are not bytes
         return record
 
     def _build(self, record: dict[str, Any], url: str, depth: int, priority: int) -> Request:
@@ -339,7 +336,6 @@ class RequestStorage:
             request.callback = self._methods.method(callback)
         if errback is not None:
             request.errback = self._methods.method(errback)
-        # Set, not only passed: constructors change some of these.
         for key, attribute, default in _ASSIGNED:
             if key in record or name is not None:
                 setattr(request, attribute, get(key, default))
@@ -426,7 +422,7 @@ class _Methods:
 def _reason(error: Exception) -> str:
     try:
         return one_line(f"{type(error).__name__}: {error}")
-    except Exception:  # a __str__ that raises
+    except Exception:  # noqa: BLE001 - a __str__ that raises
         return one_line(type(error).__name__)
 
 
@@ -476,7 +472,7 @@ def _construct(cls: type[Request], record: dict[str, Any], arguments: dict[str, 
     for key, attribute, default in _ASSIGNED:
         arguments[attribute] = record.get(key, default)
     extras = record.get("a", {})
-    if unknown := extras.keys() - set(cls.attributes):
+    if unknown := extras.keys() - (set(cls.attributes) - set(Request.attributes)):
         raise Unreadable(f"{cls.__name__} has no attribute {one_line(min(unknown))} any more")
     arguments |= extras
     return cls(**{name: value for name, value in arguments.items() if name in cls.attributes})
@@ -511,7 +507,7 @@ def _culprit(value: Any) -> str:
     return ""
 
 
-def _encode_headers(key: str, headers: dict[bytes, list[bytes]]) -> list[Any]:
+def _encode_headers(headers: dict[bytes, list[bytes]]) -> list[Any]:
     """Names and values in turn; a name that has one value, as nearly all have, without a list."""
     flat: list[Any] = []
     for name, values in headers.items():
@@ -529,10 +525,7 @@ def _decode_headers(flat: Any) -> dict[bytes, list[bytes]]:
     }
 
 
-_WRITERS: dict[str, Callable[[str, Any], Any]] = {
-    "b": lambda key, body: encode_bytes(body),
-    "h": _encode_headers,
-}
+_WRITERS: dict[str, Callable[[Any], Any]] = {"b": encode_bytes, "h": _encode_headers}
 _READERS: dict[str, Callable[[Any], Any]] = {"b": decode_bytes, "h": _decode_headers}
 
 

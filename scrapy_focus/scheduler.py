@@ -19,7 +19,6 @@ from scrapy_focus.door import Door
 from scrapy_focus.ends import end_reason, last_line
 from scrapy_focus.engine import Timer
 from scrapy_focus.exceptions import FocusError, FrontierBusy, FrontierError
-from scrapy_focus.flights import Flight
 from scrapy_focus.opening import Crawl, open_crawl, reopen_frontier
 from scrapy_focus.watcher import Watcher
 from scrapy_focus.writer import Writer
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from scrapy_focus.candidate import Candidate
+    from scrapy_focus.flights import Flight
     from scrapy_focus.frontier import Lease, Outcome
 
 logger = logging.getLogger(__name__)
@@ -98,6 +98,7 @@ class Scheduler(BaseScheduler):
         self._stats = crawl.stats
         self._writer = Writer(crawl.frontier, self._on_added, self._on_settled)
         self._door = Door(crawl, self._writer, self._on_entered)
+        crawl.engine.seeds.offered = self._door.offered
         self._others = crawl.frontier.start == "joined"
         crawl.pacer.attach(crawl.frontier, self._writer)
         crawl.identity.attach(self._seen)
@@ -144,9 +145,9 @@ class Scheduler(BaseScheduler):
                 lease = self._take(now)
                 if lease is None:
                     return None
-                request = self._door.leave(lease)
-                if request is not None:
-                    return self._fly(request, lease, now)
+                flight = self._door.leave(lease, now)
+                if flight is not None:
+                    return self._fly(flight)
             self._engine.wake()
         except FrontierBusy:
             self._wake.set(_BUSY)
@@ -200,15 +201,14 @@ class Scheduler(BaseScheduler):
             self._wake.set(due - now)
         return None
 
-    def _fly(self, request: Request, lease: Lease, now: float) -> Request:
+    def _fly(self, flight: Flight) -> Request:
         assert self._crawl
         if self._engine:
-            fingerprint = self._crawl.identity.fingerprint(request)
-            self._crawl.flights.add(Flight(lease, request, fingerprint, now))
+            self._crawl.flights.add(flight)
         self._handed_out += 1
         self._stats.inc_value("scheduler/dequeued")
         self._stats.inc_value("focus/leased")
-        return request
+        return flight.request
 
     def _seen(self, key: bytes) -> bool:
         try:
@@ -410,7 +410,7 @@ class Scheduler(BaseScheduler):
             all_of_them = not self._door.seeds_taken
             level = logging.ERROR if all_of_them else logging.WARNING
             which = "All start requests were" if all_of_them else "Some start requests were"
-            logger.log(level, "%s refused: %s", which, "; ".join(refused), extra=extra)
+            logger.log(level, "%s refused: %s", which, " ".join(refused.values()), extra=extra)
         elif engine and not engine.seeds.count:
             logger.warning("The spider has yielded no start request.", extra=extra)
         logger.info("%s", last_line(counts, self._new, self._handed_out), extra=extra)

@@ -185,21 +185,21 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _encode_str(value: str, room: int) -> Any:
+def _encode_str(value: str, _room: int) -> Any:
     if _is_text(value):
         return value
     return {"!u": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
 
 
-def _encode_int(value: int, room: int) -> Any:
+def _encode_int(value: int, _room: int) -> Any:
     return value if -_INT_LIMIT <= value < _INT_LIMIT else {"!i": hex(value)}
 
 
-def _encode_float(value: float, room: int) -> Any:
+def _encode_float(value: float, _room: int) -> Any:
     return value if math.isfinite(value) else {"!n": repr(value)}
 
 
-def _encode_bytes(value: bytes, room: int) -> Any:
+def _encode_bytes(value: bytes, _room: int) -> Any:
     plain = encode_bytes(value)
     return {"!b": plain} if type(plain) is str else plain
 
@@ -244,7 +244,7 @@ def _encode_zone(zone: tzinfo | None) -> list[Any]:
 
 
 def _encode_clock(tag: str) -> Callable[[Any, int], Any]:
-    def encoder(value: datetime | time, room: int) -> Any:
+    def encoder(value: datetime | time, _room: int) -> Any:
         naive = value.replace(tzinfo=None, fold=0).isoformat()
         return {tag: [naive, value.fold, *_encode_zone(value.tzinfo)]}
 

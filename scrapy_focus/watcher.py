@@ -70,7 +70,7 @@ class Watcher:
                 flight.cancelled = True
             else:
                 self._pacer.failed(flight, now)
-        self._writer.left(flight.lease, now, fetched=True)
+        self._writer.left(flight.lease, now, fetched=True, size=flight.size)
         self._changed()
 
     def _received(self, response: Response, request: Request) -> None:
@@ -92,7 +92,7 @@ class Watcher:
             return
         candidate = flight.lease.candidate
         forbidden = not flight.reached and self._pacer.forbids(request)
-        outcome = flight.outcome(forbidden, self._crawl.engine.closing)
+        outcome = flight.outcome(forbidden)
         self._pacer.settle_robots(candidate.group)
         stats = self._crawl.stats
         if outcome.ending is Ending.DONE:

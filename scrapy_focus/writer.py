@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Writer:
         self._candidates: list[Candidate] = []
         self._keys: set[bytes] = set()
         self._events: list[Callable[[], None]] = []
-        self._left: dict[int, tuple[Lease, float, bool]] = {}
+        self._left: dict[int, tuple[Lease, float, bool, int]] = {}
         self._outcomes: list[Outcome] = []
         self._refused: Counter[str] = Counter()
 
@@ -70,11 +71,14 @@ class Writer:
 
     def settle(self, outcome: Outcome) -> None:
         # Settling frees the host's place as well: one write instead of two.
-        self._left.pop(outcome.lease.id, None)
+        if self._left.pop(outcome.lease.id, None) is None:
+            outcome = replace(outcome, size=0)
         self._outcomes.append(outcome)
 
-    def left(self, lease: Lease, now: float, *, fetched: bool) -> None:
-        self._left[lease.id] = (lease, now, fetched)
+    def left(self, lease: Lease, now: float, *, fetched: bool, size: int = 0) -> None:
+        """A request has left the downloader with *size* bytes, which the budget counts from
+        now on: its callback may take long."""
+        self._left[lease.id] = (lease, now, fetched, size)
 
     def event(self, action: Callable[[], None]) -> None:
         """Something else that must be stored before the next lease."""
@@ -91,8 +95,8 @@ class Writer:
         with frontier.transaction():
             for action in self._events:
                 action()
-            for left, at, fetched in self._left.values():
-                frontier.left(left, at, fetched=fetched)
+            for left, at, fetched, size in self._left.values():
+                frontier.left(left, at, fetched=fetched, size=size)
             accepted, new = frontier.settle(outcomes, candidates, now)
             if self._refused:
                 frontier.count("refused", self._refused)

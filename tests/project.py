@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -90,11 +91,21 @@ class Project:
         folder.mkdir(exist_ok=True)
         (folder / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
         (folder / "spiders.py").write_text(_SPIDERS + textwrap.dedent(spiders))
+        #: Added to the environment of the child processes.
+        self.environment: dict[str, str] = {}
         self.settings(**{**ADDON, **settings})
 
     @property
     def frontier(self) -> Path:
         return self.folder / ".scrapy" / "frontier.db"
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """What the frontier's file says to a query; it is only read."""
+        connection = sqlite3.connect(f"file:{self.frontier}?mode=ro", uri=True)
+        try:
+            return connection.execute(sql, values).fetchall()
+        finally:
+            connection.close()
 
     @property
     def pages(self) -> list[str]:
@@ -107,11 +118,16 @@ class Project:
         lines = [f"{name} = {value!r}" for name, value in settings.items()]
         (self.folder / "settings.py").write_text(_SETTINGS + "\n".join(lines) + "\n")
 
+    def use_proxy(self, url: str) -> None:
+        """Crawl through a proxy, to which every host name is known: a :class:`Site`."""
+        self.environment |= {"http_proxy": url, "no_proxy": ""}
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start ``scrapy`` with these arguments; its log goes to ``log.txt``."""
         (self.folder / "stats.json").unlink(missing_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
         environment.pop("SCRAPY_SETTINGS_MODULE", None)
+        environment.update(self.environment)
         with (self.folder / "log.txt").open("w") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "scrapy", *arguments],
@@ -128,6 +144,10 @@ class Project:
         process = self.start("crawl", spider, *_options(arguments, settings))
         return self.wait(process, timeout)
 
+    def run(self, *arguments: str, timeout: float = 60) -> Run:
+        """``scrapy`` with these arguments, to its end."""
+        return self.wait(self.start(*arguments), timeout)
+
     def wait(self, process: subprocess.Popen[str], timeout: float = 60) -> Run:
         try:
             process.wait(timeout)
@@ -138,6 +158,18 @@ class Project:
         stats = self.folder / "stats.json"
         found = json.loads(stats.read_text()) if stats.exists() else {}
         return Run(process.returncode, self.log, found)
+
+    def wait_until(
+        self, process: subprocess.Popen[str], condition: Callable[[], bool], timeout: float = 60
+    ) -> None:
+        """Wait until *condition* holds, or the process has ended."""
+        deadline = time.monotonic() + timeout
+        while process.poll() is None and not condition():
+            if time.monotonic() > deadline:
+                process.kill()
+                process.wait()
+                raise AssertionError(f"the condition did not come true:\n{self.log[-4000:]}")
+            time.sleep(0.005)
 
     @property
     def log(self) -> str:
@@ -154,12 +186,7 @@ class Project:
     ) -> Run:
         """Crawl until *condition* holds, then send a signal and wait for the end."""
         process = self.start("crawl", spider, *_options(arguments, settings))
-        deadline = time.monotonic() + timeout
-        while process.poll() is None and not condition():
-            if time.monotonic() > deadline:
-                process.kill()
-                raise AssertionError(f"the condition did not come true:\n{self.log[-4000:]}")
-            time.sleep(0.005)
+        self.wait_until(process, condition, timeout)
         if process.poll() is None:
             process.send_signal(sign)
         return self.wait(process, timeout)

@@ -1,6 +1,8 @@
 """A real web server on loopback, with as many hosts as a test wants, and its access log.
 
-The log is the oracle of most tests: what the server saw, not what the crawler says.
+The log is the oracle of most tests: what the server saw, not what the crawler says. As
+the proxy of a crawl (:meth:`tests.project.Project.use_proxy`) the site serves whatever host
+name it is asked for.
 """
 
 from __future__ import annotations
@@ -8,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,9 @@ class Site:
         self._answer = answer
         self.hosts = list(hosts)
         self.log: list[Hit] = []
+        #: The most requests of each host that were open at the same time.
+        self.busiest: dict[str, int] = {}
+        self._open: Counter[str] = Counter()
         self.port = 0
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
@@ -102,12 +109,25 @@ class Site:
             try:
                 while await self._exchange(host, reader, writer):
                     pass
-            except (ConnectionError, asyncio.IncompleteReadError):
-                pass
+            except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                pass  # the other side, or the site itself, has gone
             finally:
                 writer.close()
 
         return serve
+
+    async def _answered(self, hit: Hit) -> Answer:
+        self._open[hit.host] += 1
+        self.busiest[hit.host] = max(self.busiest.get(hit.host, 0), self._open[hit.host])
+        try:
+            answer = self._answer(hit)
+            if isinstance(answer, str):
+                answer = Answer(answer)
+            if answer.delay:
+                await asyncio.sleep(answer.delay)
+            return answer
+        finally:
+            self._open[hit.host] -= 1
 
     async def _exchange(
         self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -121,13 +141,13 @@ class Site:
             if found:
                 headers[name.strip().lower()] = value.strip()
         body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if "://" in path:
+            # A proxy is asked with the whole URL.
+            target = urlsplit(path)
+            host, path = target.hostname or "", target._replace(scheme="", netloc="").geturl()
         hit = Hit(time.time(), host, path, method, headers, body)
         self.log.append(hit)
-        answer = self._answer(hit)
-        if isinstance(answer, str):
-            answer = Answer(answer)
-        if answer.delay:
-            await asyncio.sleep(answer.delay)
+        answer = await self._answered(hit)
         if answer.status is None:
             return False
         content = answer.body.encode() if isinstance(answer.body, str) else answer.body

@@ -2,88 +2,72 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
-import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from scrapy.exceptions import CloseSpider
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from tests.project import Project
+from tests.site import Answer, Hit, Site, links
 
-ROOT = Path(__file__).parent.parent
-EXAMPLE = ROOT / "example_project"
-
-# Plenty, for a machine that is busy with other things.
-TIMEOUT = 120
+EXAMPLE = Path(__file__).parent.parent / "example_project"
 
 
-class Project:
+class Example(Project):
     """A copy of the example project, so that the repository stays as it is."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.environment = {}
         ignored = shutil.ignore_patterns(".scrapy", "__pycache__", "*.jsonl")
         shutil.copytree(EXAMPLE, folder, ignore=ignored)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        return subprocess.Popen(
-            [sys.executable, "-m", "scrapy", *arguments],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": path},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def output(self, *arguments: str, ends: str = "finished", code: int = 0) -> str:
+        """Run ``scrapy`` and return what it printed.
 
-    def run(self, *arguments: str, code: int = 0) -> str:
-        """Run ``scrapy`` to its end and return what it printed."""
-        with self.start(*arguments) as process:
-            try:
-                output, _ = process.communicate(timeout=TIMEOUT)
-            finally:
-                process.kill()
-        assert process.returncode == code, output
-        return output
+        :param ends: the reason for which the spider must close
+        """
+        run = self.run(*arguments, timeout=120)
+        assert run.returncode == code, run.log
+        if arguments[0] == "crawl" and not code:
+            assert f"Spider closed ({ends})" in run.log, run.log
+        return run.log
 
     def items(self, file: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / file).open(encoding="utf-8")]
+        lines = (self.folder / file).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project")
+def project(tmp_path: Path) -> Example:
+    return Example(tmp_path / "project")
 
 
-def closed_as(reason: str, output: str) -> bool:
-    return f"Spider closed ({reason})" in output
+def test_the_project_has_three_spiders(project: Example) -> None:
+    assert project.output("list").split() == ["archive", "pydoc", "site"]
 
 
-# -- site and archive: a small site on loopback --------------------------------------------------
+# --- site and archive, on a small site
 
 PAGES = {
     "/": ["/a", "/b?page=1", "/b?page=2", "/paper.pdf", "/login", "/private/", "mailto:me@a.b"],
-    "/a": ["/", "/a/deep", "//localhost:{port}/outside", "file:///etc/hostname"],
+    "/a": ["/", "/a/deep", "//127.0.0.2:{port}/outside", "file:///etc/hostname"],
     "/a/deep": ["/a/deep/er", "/a#top"],
     "/a/deep/er": ["/a/deep/er/still"],
     "/a/deep/er/still": [],
     "/b?page=1": ["/b?page=2"],
     "/b?page=2": ["/%2e%2e%2f%2e%2e%2fescape"],
     "/%2e%2e%2f%2e%2e%2fescape": [],
-    "/login": [],
-    "/private/": [],
-    "/outside": [],
 }
 DEPTHS = {
     "/": 0,
@@ -97,104 +81,57 @@ DEPTHS = {
 }
 
 
-class Site:
-    """Serves PAGES and remembers what it was asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        site = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                site.answer(self)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing: pytest shows what matters."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self.server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}/"
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        self.asked.append(handler.path)
-        if handler.path == "/robots.txt":
-            self.send(handler, "text/plain", b"User-agent: *\nDisallow: /private/\n")
-        elif handler.path == "/paper.pdf":
-            self.send(handler, "application/pdf", b"%PDF-1.4")
-        elif handler.path in PAGES:
-            links = [link.format(port=self.port) for link in PAGES[handler.path]]
-            anchors = "".join(f'<a href="{link}">x</a>' for link in links)
-            page = f"<title> Page {handler.path} </title>{anchors}"
-            self.send(handler, "text/html; charset=utf-8", page.encode())
-        else:
-            handler.send_error(404)
-
-    @staticmethod
-    def send(handler: BaseHTTPRequestHandler, mime: str, body: bytes) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Type", mime)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    @property
-    def pages_asked(self) -> list[str]:
-        return sorted(path for path in self.asked if path != "/robots.txt")
-
-
 @pytest.fixture
 def site() -> Iterator[Site]:
-    site = Site()
-    thread = threading.Thread(target=site.server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield site
-    site.server.shutdown()
-    site.server.server_close()
-    thread.join()
+    def answer(hit: Hit) -> Answer | str:
+        if hit.path == "/robots.txt":
+            return Answer(
+                "User-agent: *\nDisallow: /private/\n", headers={"Content-Type": "text/plain"}
+            )
+        port = hit.headers["host"].rpartition(":")[2]
+        hrefs = [href.format(port=port) for href in PAGES.get(hit.path, [])]
+        return f"<title> Page {hit.path} </title>{links(*hrefs)}"
+
+    with Site(answer, hosts=("127.0.0.1", "127.0.0.2")) as site:
+        yield site
 
 
-def test_the_project_has_three_spiders(project: Project) -> None:
-    assert project.run("list").split() == ["archive", "pydoc", "site"]
-
-
-def test_site_keeps_to_its_scope_and_goes_on_when_the_budget_is_raised(
-    project: Project, site: Site
+def test_site_keeps_to_its_scope_and_goes_on_with_a_larger_budget(
+    project: Example, site: Site
 ) -> None:
-    crawl = ["crawl", "site", "-a", f"url={site.url}", "-o", "pages.jsonl", "-s", "DOWNLOAD_DELAY=0"]
+    crawl = ["crawl", "site", "-a", f"url={site.url()}", "-o", "pages.jsonl"]
+    crawl += ["-s", "DOWNLOAD_DELAY=0"]
 
-    output = project.run(*crawl, "-s", "FOCUS_MAX_PAGES=3")
-    assert closed_as("focus_max_pages", output)
-    assert len(site.pages_asked) == 3
+    project.output(*crawl, "-s", "FOCUS_MAX_PAGES=3", ends="focus_max_pages")
+    assert len(site.paths()) == 3
 
-    output = project.run(*crawl)
-    assert closed_as("finished", output)
+    project.output(*crawl)
     # Not the login page, the private one and the other host; and nothing twice.
-    assert site.pages_asked == sorted(DEPTHS)
-    found = {item["url"].removeprefix(site.url[:-1]): item for item in project.items("pages.jsonl")}
-    assert {path: item["depth"] for path, item in found.items()} == DEPTHS
-    assert found["/a"]["title"] == "Page /a"
+    assert sorted(site.paths()) == sorted(DEPTHS)
+    found = {item["url"]: item for item in project.items("pages.jsonl")}
+    assert {url: item["depth"] for url, item in found.items()} == {
+        site.url(path): depth for path, depth in DEPTHS.items()
+    }
+    assert found[site.url("/a")]["title"] == "Page /a"
 
 
-def test_site_says_what_it_needs(project: Project) -> None:
-    assert "Say which site: scrapy crawl site -a url=" in project.run("crawl", "site", code=1)
+def test_site_says_what_it_needs(project: Example) -> None:
+    assert "Say which site: scrapy crawl site -a url=" in project.output("crawl", "site", code=1)
 
 
-def test_archive_saves_each_page_in_its_folder(project: Project, site: Site) -> None:
-    output = project.run(
-        *("crawl", "archive", "-a", f"url={site.url}", "-a", "to=../copies"),
+def test_archive_saves_each_page_in_its_folder(project: Example, site: Site) -> None:
+    project.output(
+        *("crawl", "archive", "-a", f"url={site.url()}", "-a", "to=../copies"),
         *("-o", "copies.jsonl", "-s", "DOWNLOAD_DELAY=0"),
     )
-    assert closed_as("finished", output)
     expected = {path for path, depth in DEPTHS.items() if depth <= 3}
-    # Level by level, in the order in which the links were found.
-    asked = [path for path in site.asked if path != "/robots.txt"]
-    assert [DEPTHS[path] for path in asked] == sorted(DEPTHS[path] for path in expected)
-    assert set(asked) == expected
+    assert set(site.paths()) == expected
+    # Level by level.
+    assert [DEPTHS[path] for path in site.paths()] == sorted(DEPTHS[path] for path in expected)
 
     copies = project.folder.parent / "copies"
-    items = project.items("copies.jsonl")
-    assert {item["url"].removeprefix(site.url[:-1]) for item in items} == expected
-    saved = {copies / item["file"]: item for item in items}
+    saved = {copies / item["file"]: item for item in project.items("copies.jsonl")}
+    assert {item["url"] for item in saved.values()} == {site.url(path) for path in expected}
     assert {file for file in copies.rglob("*") if file.is_file()} == set(saved)
     for file, item in saved.items():
         assert file.parent == copies / f"127.0.0.1_{site.port}"
@@ -236,11 +173,14 @@ def test_file_names_are_unique_and_lead_nowhere_else(monkeypatch: pytest.MonkeyP
     assert file_name("http://host/p", None).suffix == ".bin"
 
 
-# -- pydoc: the demo -----------------------------------------------------------------------------
+# --- pydoc, the demo
+
+DONE = "pages done"
+CHARGED = "pages charged to the budget, in all runs of this job"
 
 
 def fact(output: str, words: str) -> int:
-    """Return the number that the demo's summary gives for ``words``, 0 where it has no such line."""
+    """Return the number before ``words`` in the demo's summary, 0 where it has no such line."""
     found = re.search(rf"^ +([\d,]+)  {words}", output, re.MULTILINE)
     return int(found[1].replace(",", "")) if found else 0
 
@@ -255,112 +195,123 @@ def server(output: str) -> tuple[str, int]:
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    stat = Path(f"/proc/{pid}/stat")  # where there is one: a zombie has ended
-    try:
-        return not stat.parent.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return state != "Z"  # it has ended, and nobody has asked how
 
 
-def ends(condition: Callable[[], bool], seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds
-    while condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+@contextmanager
+def occupied(port: int) -> Iterator[None]:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        yield
 
 
-def read_until(process: subprocess.Popen[str], pattern: str) -> str:
-    """Return what ``process`` has printed when a line of it matches ``pattern``."""
-    assert process.stdout
-    output = ""
-    for line in process.stdout:
-        output += line
-        if re.search(pattern, line):
-            return output
-    raise AssertionError(f"no line matches {pattern!r} in: {output}")
+def crawled(project: Example, least: int) -> Callable[[], bool]:
+    """Return whether a crawl of the demo says that it has crawled so many pages."""
+    return lambda: any(int(n) >= least for n in re.findall(r"Crawled (\d+) pages", project.log))
 
 
-def test_the_demo_goes_on_where_its_budget_ended(project: Project) -> None:
-    first = project.run("crawl", "pydoc", "-o", "pages.jsonl", "-s", "FOCUS_MAX_PAGES=40")
-    assert closed_as("focus_max_pages", first)
+def test_the_demo_goes_on_where_its_budget_ended(project: Example) -> None:
+    crawl = ["crawl", "pydoc", "-o", "pages.jsonl", "-s"]
+    first = project.output(*crawl, "FOCUS_MAX_PAGES=30", ends="focus_max_pages")
     url, process = server(first)
     assert not is_running(process)
-    assert fact(first, "pages done") == 40
-    assert fact(first, "URLs that wait for the next run") > 40
+    assert "a new job" in first
+    assert fact(first, DONE) == 30
+    assert fact(first, "URLs that wait for the next run") > 30
     assert fact(first, "links that the scope refused") > 0
     assert fact(first, "links to a URL that was known already") > 0
 
-    # It prints the command that goes on: run exactly that, budget doubled.
-    command = re.search(r"With a larger one it goes on:\n +(.+)", first)
+    # The command that it prints, to the letter.
+    command = re.search(r"To go on with twice as many:\n +\S+ -m scrapy (.+)", first)
     assert command
-    assert command[1].endswith("crawl pydoc -o pages.jsonl -s FOCUS_MAX_PAGES=40 -s FOCUS_MAX_PAGES=80")
-    second = project.run(*command[1].partition(" -m scrapy ")[2].split())
-    assert closed_as("focus_max_pages", second)
+    second = project.output(*command[1].split(), ends="focus_max_pages")
+    assert command[1].split() == [*crawl, "FOCUS_MAX_PAGES=60"]
     assert server(second)[0] == url
-    assert fact(second, "pages done") == 40
-    assert fact(second, "pages charged to the budget, in all runs of this job") == 80
+    assert "resumed" in second
+    assert fact(second, DONE) == 30
+    assert fact(second, CHARGED) == 60
 
     urls = [item["url"] for item in project.items("pages.jsonl")]
-    assert len(urls) == len(set(urls)) == 80
+    assert len(urls) == len(set(urls)) == 60
     assert all(found.startswith(url) for found in urls)
     assert not [found for found in urls if re.search(r"antigravity|idlelib|/this|/test\.", found)]
 
 
-def test_the_demo_goes_on_after_a_kill(project: Project) -> None:
-    with project.start("crawl", "pydoc", "-s", "LOGSTATS_INTERVAL=0.2") as crawl:
-        output = read_until(crawl, r"Crawled (\d{3}|[5-9]\d) pages")
-        url, process = server(output)
-        assert is_running(process)
-        crawl.send_signal(signal.SIGKILL)
-    # The server ends by itself, with the crawl that held its standard input.
-    assert ends(lambda: is_running(process))
+def test_the_demo_goes_on_after_a_kill(project: Example) -> None:
+    crawl = project.start("crawl", "pydoc", "-s", "LOGSTATS_INTERVAL=0.2")
+    project.wait_until(crawl, crawled(project, 30))
+    url, process = server(project.log)
+    assert is_running(process)
+    crawl.kill()
+    crawl.wait()
 
-    output = project.run("crawl", "pydoc", "-s", "FOCUS_MAX_PAGES=150")
-    assert closed_as("focus_max_pages", output)
+    # The next run waits for the server to end, which loses its standard input to the kill.
+    output = project.output("crawl", "pydoc", "-s", "FOCUS_MAX_PAGES=60", ends="focus_max_pages")
+    assert not is_running(process)
     assert server(output)[0] == url
-    assert fact(output, "pages charged to the budget, in all runs of this job") == 150
+    assert "resumed" in output
+    assert fact(output, CHARGED) == 60
     # What was in flight at the kill is fetched again, what was done is not.
-    assert 0 < fact(output, "pages done") < 120
+    assert 0 < fact(output, DONE) < 40
 
 
-def test_the_demo_goes_on_after_ctrl_c(project: Project) -> None:
-    with project.start("crawl", "pydoc", "-s", "LOGSTATS_INTERVAL=0.2") as crawl:
-        output = read_until(crawl, r"Crawled [1-9]\d* pages")
-        crawl.send_signal(signal.SIGINT)
-        output += crawl.communicate(timeout=TIMEOUT)[0]
-    assert closed_as("shutdown", output)
+def test_the_demo_goes_on_after_ctrl_c(project: Example) -> None:
+    crawl = project.start("crawl", "pydoc", "-s", "LOGSTATS_INTERVAL=0.2")
+    project.wait_until(crawl, crawled(project, 1))
+    crawl.send_signal(signal.SIGINT)
+    output = project.wait(crawl).log
+    assert "Spider closed (shutdown)" in output
     assert "To go on from here:" in output
     # The server was there until the last page in flight was done, and not longer.
     assert fact(output, "attempts after the first") == fact(output, "pages given up") == 0
     assert not is_running(server(output)[1])
-    done = fact(output, "pages done")
 
-    output = project.run("crawl", "pydoc", "-s", f"FOCUS_MAX_PAGES={done + 10}")
-    assert closed_as("focus_max_pages", output)
-    assert fact(output, "pages done") == 10
+    budget = f"FOCUS_MAX_PAGES={fact(output, DONE) + 10}"
+    output = project.output("crawl", "pydoc", "-s", budget, ends="focus_max_pages")
+    assert "resumed" in output
+    assert fact(output, DONE) == 10
 
 
-def test_the_demo_starts_over_when_it_has_finished(project: Project) -> None:
-    runs = [project.run("crawl", "pydoc", "-s", "FOCUS_EXCLUDED=127.0.0.1/*.*") for _ in range(2)]
-    for output in runs:
-        assert closed_as("finished", output)
+def test_the_demo_starts_over_when_it_has_finished(project: Example) -> None:
+    for start in ("a new job", "started over"):
+        output = project.output("crawl", "pydoc", "-s", "FOCUS_EXCLUDED=127.0.0.1/*.*")
+        assert start in output
         assert "Once more from the start:" in output
-        assert fact(output, "pages done") > 0
-    assert fact(runs[0], "pages done") == fact(runs[1], "pages done")
+        assert fact(output, DONE) == fact(output, CHARGED) == 1
 
 
-def test_the_demo_takes_another_port_when_its_own_is_taken(project: Project) -> None:
-    crawl = ["crawl", "pydoc", "-s", "FOCUS_MAX_PAGES=1"]
-    url, _ = server(project.run(*crawl))
-    with socket.socket() as squatter:
-        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        squatter.bind(("127.0.0.1", int(url.rpartition(":")[2].strip("/"))))
-        squatter.listen()
-        output = project.run(*crawl)
-    assert "is taken: another one, and a crawl from the start" in output
-    assert server(output)[0] != url
-    assert fact(output, "pages done") == 1
+def test_the_demo_stops_when_its_server_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    from example.pydoc_server import PydocServer
+
+    server = PydocServer(tmp_path)
+    with occupied(server.port):
+        with pytest.raises(CloseSpider) as refusal:
+            asyncio.run(server.start())
+        server.stop()
+    assert refusal.value.reason == "pydoc_not_started"
+    assert "in use" in (tmp_path / "server.log").read_text()
+
+
+def test_the_demo_moves_to_another_port_only_if_its_own_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    from example.pydoc_server import same_port_as_before
+
+    file = tmp_path / "port"
+    port = same_port_as_before("127.0.0.1", file)
+    assert same_port_as_before("127.0.0.1", file) == port
+    with occupied(port):
+        moved = same_port_as_before("127.0.0.1", file, patience=0.2)
+    assert moved != port
+    assert same_port_as_before("127.0.0.1", file) == moved
+    file.write_text("")  # a disk that was full
+    assert same_port_as_before("127.0.0.1", file) > 0

@@ -74,6 +74,7 @@ LABEL_63 = "a" * 63
         # A last label that only looks like a number.
         ("http://example.0x7g/", "example.0x7g"),
         ("http://1.2.3.4a/", "1.2.3.4a"),
+        ("http://1.2.3.1_0/", "1.2.3.1_0"),
         ("http://1.example/", "1.example"),
     ],
 )
@@ -141,6 +142,9 @@ def test_url_without_host(url: str) -> None:
         "http://evil.example\\.good.example/",
         "http:\\\\evil.example\\",
         "http://user\\:x@good.example/",
+        "http://[@good.example/",
+        "http://[::1]@good.example/",
+        "http://%62ücher.example/",
         "http://example.com:80:90/",
         "http://example.com:80x/",
         "http://example.com:-80/",
@@ -150,7 +154,7 @@ def test_url_without_host(url: str) -> None:
         "http://example.com:٣/",
         "http://example.com:65536/",
         "http://example.com:99999/",
-        f"http://example.com:{'9' * 5000}/",
+        pytest.param(f"http://example.com:{'9' * 5000}/", id="long-port"),
         "http://::1/",
         "http://2001:db8::80/",
         "http://[::1/",
@@ -170,15 +174,14 @@ def test_url_without_host(url: str) -> None:
         "http://1.1.1.256/",
         "http://4294967296/",
         "http://1.2.3.08/",
-        "http://1.2.3.1_0/",
         "http://example.42/",
         "http://example.0x/",
         "http://1..4/",
-        f"http://{'a' * 64}.example/",
-        f"http://{'ü' * 64}.example/",
-        f"http://{'.'.join([LABEL_63] * 4)}/",
-        f"http://{'a' * 100_000}/",
-        f"http://{'ü' * 100_000}/",
+        pytest.param(f"http://{'a' * 64}.example/", id="long-label"),
+        pytest.param(f"http://{'ü' * 64}.example/", id="long-unicode-label"),
+        pytest.param(f"http://{'.'.join([LABEL_63] * 4)}/", id="long-name"),
+        pytest.param(f"http://{'a' * 100_000}/", id="very-long-name"),
+        pytest.param(f"http://{'ü' * 100_000}/", id="very-long-unicode-name"),
         "http://\ud800.example/",
         "http://xn--ü.example/",
     ],
@@ -286,17 +289,28 @@ def test_is_within(host: str, domain: str, within: bool) -> None:
 # --- properties
 
 # Short texts of what parsers stumble over are worth more than random Unicode.
-AWKWARD = st.text(
-    st.sampled_from("aZ0179xX-_.:/\\@?#[]%2fF&;*,+ \t\n\r\x00\u3002\uff0e\uff0f\uff20ßüİ²½\u2100\xad"),
-    max_size=30,
-)
-HOST_PIECES = st.lists(
-    st.sampled_from(
-        ["a", "good.example", "EVIL.example", "127", "0x7f", "1", ".", ":", "80", "@", "\\"]
-        + ["[", "]", "::1", "%2e", "%40", "%5C", "ü", "\u3002", "/", "?", "#", "\t", "xn--", "_"]
-    ),
-    max_size=8,
-).map("".join)
+AWKWARD_ASCII = "aZ0179xX-_.:/\\@?#[]%2fF&;*,+ \t\n\r\x00"
+AWKWARD_OTHERS = "\u3002\uff0e\uff0f\uff20\uff21\u2100\u2488\xad\u0130ßü²½"
+AWKWARD = st.text(st.sampled_from(AWKWARD_ASCII + AWKWARD_OTHERS), max_size=30)
+HOSTS = ["a", "good.example", "EVIL.example", "127", "0x7f", "1", "::1", "ü", "xn--", "_"]
+DELIMITERS = [
+    ".",
+    ":",
+    "80",
+    "@",
+    "\\",
+    "[",
+    "]",
+    "%2e",
+    "%40",
+    "%5C",
+    "\u3002",
+    "/",
+    "?",
+    "#",
+    "\t",
+]
+HOST_PIECES = st.lists(st.sampled_from(HOSTS + DELIMITERS), max_size=8).map("".join)
 SCHEMES = st.sampled_from(["http://", "https://", "HTTP://", "ftp://", "http:/", "x://", "//", ""])
 URLS = st.one_of(
     st.text(max_size=40),
@@ -304,6 +318,10 @@ URLS = st.one_of(
     st.builds(str.__add__, SCHEMES, HOST_PIECES),
     st.builds("{}{}/{}".format, SCHEMES, HOST_PIECES, AWKWARD),
 )
+
+
+#: w3lib removes these from the ends of every request's URL.
+C0_AND_SPACE = "".join(map(chr, range(33)))
 
 
 def host_or_none(url: str) -> str | None:
@@ -326,7 +344,7 @@ def test_the_host_is_the_one_that_urlsplit_reads(url: str) -> None:
     """Offsite middleware, FTP, S3, h2 and httpx handlers use urlsplit's."""
     host = host_or_none(url)
     if host:
-        assert canonical_name(urlsplit(url.strip()).hostname or "") == host
+        assert canonical_name(urlsplit(url.strip(C0_AND_SPACE)).hostname or "") == host
 
 
 @given(URLS)
@@ -335,11 +353,10 @@ def test_the_host_is_the_one_that_twisted_connects_to(url: str) -> None:
     host = host_or_none(url)
     if not host or not url.isascii():
         return
-    target = URI.fromBytes(url.strip().encode()).host.decode()
+    target = URI.fromBytes(url.strip().encode()).host.decode()  # type: ignore[no-untyped-call]
     # Where Twisted leaves a user or half a port in the name, it connects to nothing.
-    if re.fullmatch(r"[A-Za-z0-9._-]+", target) or re.fullmatch(r"[0-9A-Fa-f:.]*::?[0-9A-Fa-f:.]*", target):
-        with suppress(InvalidHost):
-            assert canonical_name(target) == host
+    with suppress(InvalidHost):
+        assert canonical_name(target) == host
 
 
 @given(URLS)
@@ -390,7 +407,6 @@ def test_is_within_compares_whole_labels(host: str, domain: str) -> None:
     labels, suffix = host.split("."), domain.split(".")
     assert is_within(host, domain) is (labels[-len(suffix) :] == suffix)
     assert is_within(f"{host}.{domain}", domain)
-    assert not is_within(host + domain, domain) or "." in host + domain
 
 
 @given(NAMES)

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import attrs
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from scrapy import Field, Item, Request, Selector, Spider
 from scrapy.downloadermiddlewares.httpproxy import HttpProxyMiddleware
@@ -38,10 +38,13 @@ from scrapy_focus.requests import (
     Unstorable,
     clean_meta,
 )
-from scrapy_focus.values import MAX_NESTING, class_name, decode, encode, find_class
+from scrapy_focus.values import _DECODERS, MAX_NESTING, class_name, decode, encode, find_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import TypeAlias
+
+    Values: TypeAlias = st.SearchStrategy[Any]
 
 URL = "https://example.com/a?b=c"
 ZONES = [  # none where the system has no time zone database
@@ -49,6 +52,8 @@ ZONES = [  # none where the system has no time zone database
     for key in sorted({"Europe/Berlin", "America/New_York", "UTC"} & available_timezones())
 ]
 ran: list[str] = []  # what must never have run
+#: A busy machine is no failure.
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 # -- what the tests store ----------------------------------------------------------------------
@@ -66,6 +71,10 @@ def decorated(function: Any) -> Any:
         return function(*args)
 
     return wrapper
+
+
+def unchanged(value: Any) -> Any:
+    return value
 
 
 class Mixin:
@@ -228,7 +237,7 @@ class Defined:
 @attrs.frozen
 class FrozenDefined:
     a: Any
-    b: Any = attrs.field(default=None, converter=attrs.converters.optional(list))
+    b: Any = attrs.field(default=None, converter=unchanged)
 
 
 @attrs.define(slots=False)
@@ -241,7 +250,7 @@ class Point(NamedTuple):
     y: Any = 0
 
 
-Old = namedtuple("Old", ["x", "y"])
+Old = namedtuple("Old", ["x", "y"])  # noqa: PYI024 - users have these, too
 
 
 class Colour(enum.Enum):
@@ -449,10 +458,10 @@ def test_all_attributes(spider: MySpider, serializer: Any) -> None:
         callback=spider.parse_item,
         errback=spider.failed,
         method="put",
-        body="тело",
+        body="Łódź",
         headers=[("A", "b"), ("X-Many", ["1", b"\xff"]), ("X-None", None), ("X-Empty", "")],
-        cookies={"currency": "руб", b"bytes": 1},
-        encoding="cp1251",
+        cookies={"currency": "Ł", b"bytes": 1},
+        encoding="cp1250",
         priority=20,
         dont_filter=True,
         meta={"a": {"b": (1, [b"2"])}, "depth": 4},
@@ -878,7 +887,7 @@ VALUES: Sequence[Any] = [
     frozenset({1.5, frozenset()}),
     {},
     {"a": {"b": []}},
-    {1: "a", None: "b", True: "c", 2.5: "d", (1, 2): "e", b"f": "f", "g": {2: 3}},
+    {1: "a", None: "b", False: "c", 2.5: "d", (1, 2): "e", b"f": "f", "g": {2: 3}},
     {"\ud800": 1},
     {"!b": "x"},
     {"!d": [["a", "b"]]},
@@ -1068,7 +1077,7 @@ def test_what_raises_when_it_is_read_cannot_be_stored(storage: RequestStorage) -
     del broken.extra
     with pytest.raises(Unstorable, match="extra"):
         storage.pack(broken)
-    with pytest.raises(Unstorable, match="^Mute$"):
+    with pytest.raises(Unstorable, match=r"^Mute$"):
         storage.pack(Request(URL, meta={"download_slot": Touchy()}))
 
 
@@ -1095,48 +1104,44 @@ def test_nesting_within_the_limit(storage: RequestStorage, levels: int) -> None:
     assert deep(200).meta["v"] == nested(levels)
 
 
-hashable = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text(st.characters(codec=None, exclude_categories=()))
-    | st.binary()
-    | st.dates()
-    | st.timedeltas()
-    | st.uuids()
-    | st.sampled_from(Colour)
-    | st.decimals(allow_nan=False)
-    | st.times(timezones=st.sampled_from([None, timezone.utc]))
-    | st.datetimes(
-        timezones=st.none()
-        | st.just(timezone.utc)
-        | (st.sampled_from(ZONES) if ZONES else st.nothing())
-    ),
-    lambda inner: (
-        st.lists(inner, max_size=3).map(tuple)
-        | st.frozensets(inner, max_size=3)
-        | st.builds(Frozen, inner, inner)
-        | st.builds(FrozenDefined, inner, inner)
-        | st.builds(Point, inner, inner)
-    ),
-    max_leaves=8,
+# Deferred, not recursive(): Hypothesis warns of the very long description of that.
+hashable: Values = st.deferred(lambda: hashable_leaves | hashable_containers)
+hashable_leaves: Values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(st.characters(codec=None, exclude_categories=())),
+    st.binary(),
+    st.decimals(allow_nan=False),
+    st.uuids(),
+    st.sampled_from(Colour),
+    st.dates(),
+    st.timedeltas(),
+    st.times(timezones=st.sampled_from([None, timezone.utc])),
+    st.datetimes(timezones=st.sampled_from([None, timezone.utc, *ZONES])),
 )
-values = st.recursive(
-    hashable | st.floats() | st.decimals() | st.integers(min_value=10**19),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=3) | st.just("!b") | hashable, inner, max_size=4)
-        | st.sets(hashable, max_size=4)
-        | st.builds(Plain, inner, inner)
-        | st.builds(Defined, inner, inner)
-        | st.builds(Product, st.fixed_dictionaries({"name": inner}, optional={"price": inner}))
-    ),
-    max_leaves=12,
+hashable_containers: Values = st.one_of(
+    st.lists(hashable, max_size=3).map(tuple),
+    st.frozensets(hashable, max_size=3),
+    st.builds(Frozen, hashable, hashable),
+    st.builds(FrozenDefined, hashable, hashable),
+    st.builds(Point, hashable, hashable),
+)
+values: Values = st.deferred(lambda: leaves | containers)
+leaves: Values = hashable | st.floats() | st.decimals() | st.integers(min_value=10**19)
+containers: Values = st.one_of(
+    st.lists(values, max_size=4),
+    st.lists(values, max_size=3).map(tuple),
+    st.dictionaries(st.text(max_size=3) | st.just("!b") | hashable, values, max_size=4),
+    st.sets(hashable, max_size=4),
+    st.builds(Plain, values, values),
+    st.builds(Defined, values, values),
+    st.builds(Product, st.fixed_dictionaries({"name": values}, optional={"price": values})),
 )
 
 
+@relaxed
 @given(values)
 def test_any_value_comes_back_as_it_was(value: Any) -> None:
     text = json.dumps(encode(value), ensure_ascii=False, allow_nan=False).encode().decode()
@@ -1147,6 +1152,7 @@ def is_own(key: str) -> bool:
     return key not in NEVER_STORED | CHAIN_KEYS  # Hypothesis finds these in the source
 
 
+@relaxed
 @given(
     method=st.text(min_size=1, max_size=5),
     headers=st.dictionaries(
@@ -1170,9 +1176,8 @@ def test_any_request_comes_back_as_it_was(
     if callback is not None:
         arguments["callback"] = getattr(spider, callback)
     request = cls(URL, **arguments)
-    for serializer in ("json", "pickle"):
-        back = pass_through(RequestStorage(spider, serializer), request)  # type: ignore[arg-type]
-        assert_same_request(spider, request, back)
+    for storage in (RequestStorage(spider), RequestStorage(spider, "pickle")):
+        assert_same_request(spider, request, pass_through(storage, request))
 
 
 # -- rows that cannot be read ------------------------------------------------------------------
@@ -1246,6 +1251,8 @@ def test_any_request_comes_back_as_it_was(
         row(r="JsonRequest", a={"gone": 1}),
         row(r="JsonRequest", a={"dumps_kwargs": 5}),
         row(r="JsonRequest", a={"data": 5}),
+        row(r="JsonRequest", a={"url": "https://other.example/"}),
+        row(r="JsonRequest", a={"callback": "parse"}),
         row(r=f"{__name__}:DemandingRequest"),
     ],
     ids=lambda data: ascii(data)[2:40],
@@ -1379,10 +1386,9 @@ def test_a_modules_own_getattr_does_not_run(
     storage: RequestStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = types.ModuleType("focus_lazy")
-    module.__getattr__ = ran.append  # type: ignore[method-assign,assignment]
-    monkeypatch.setitem(sys.modules, "focus_lazy", module)
-    monkeypatch.setitem(sys.modules, "focus_object", Elsewhere())  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "focus_none", None)  # type: ignore[arg-type]
+    module.__getattr__ = ran.append  # type: ignore[method-assign]
+    for name, imported in (("lazy", module), ("object", Elsewhere()), ("none", None)):
+        monkeypatch.setitem(sys.modules, f"focus_{name}", imported)
     for name in ("focus_lazy", "focus_object", "focus_none"):
         refusal(storage, row(r=f"{name}:Anything"))
     assert ran == []
@@ -1400,31 +1406,24 @@ class Recorder:
         self.seen: list[str] = []
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        self.seen.append(name)
-
-    def __enter__(self) -> Recorder:
-        sys.meta_path.insert(0, self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.meta_path.remove(self)
-
-    @property
-    def foreign(self) -> list[str]:
         # A codec and a time zone are data that the standard library looks up.
-        return [name for name in self.seen if not name.startswith(("encodings.", "tzdata"))]
+        if not name.startswith(("encodings.", "tzdata")):
+            self.seen.append(name)
 
 
 def fuzz(storage: RequestStorage, data: Any) -> None:
-    with Recorder() as imports:
-        try:
-            request = read(storage, data)
-        except Unreadable as error:
-            assert str(error).isprintable()
-        else:
-            assert isinstance(request, Request)
-            assert request.url == URL
-    assert imports.foreign == []
+    imports = Recorder()
+    sys.meta_path.insert(0, imports)
+    request, message = None, ""
+    try:
+        request = read(storage, data)
+    except Unreadable as error:
+        message = str(error)
+    finally:
+        sys.meta_path.remove(imports)
+    assert message.isprintable()
+    assert message or type(request) in (Request, FormRequest, JsonRequest, ExtraRequest)
+    assert imports.seen == []
 
 
 def samples() -> list[bytes]:
@@ -1442,29 +1441,30 @@ def samples() -> list[bytes]:
 
 SAMPLES = samples()
 FUZZED = RequestStorage(MySpider())
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-        | st.tuples(
-            st.sampled_from("u i n b B d t s f dt ti da td D U e N o x".split()), inner
-        ).map(lambda pair: {f"!{pair[0]}": pair[1]})
-    ),
-    max_leaves=6,
+json_values: Values = st.deferred(lambda: json_leaves | json_containers)
+json_leaves: Values = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just(URL)
+)
+json_containers: Values = st.one_of(
+    st.lists(json_values, max_size=3),
+    st.dictionaries(st.text(max_size=3), json_values, max_size=3),
+    st.dictionaries(st.sampled_from(["!x", *_DECODERS]), json_values, min_size=1, max_size=1),
 )
 
 
+@relaxed
 @given(st.binary() | st.binary().map(lambda data: b"{" + data))
 def test_random_bytes(data: bytes) -> None:
     fuzz(FUZZED, data)
 
 
+@relaxed
 @given(st.dictionaries(st.sampled_from("abcdefhkmnrtxzq"), json_values, max_size=4))
 def test_random_records(record: dict[str, Any]) -> None:
     fuzz(FUZZED, json.dumps(record).encode())
 
 
+@relaxed
 @given(st.sampled_from(SAMPLES), st.data())
 def test_rows_with_some_bytes_changed(sample: bytes, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(sample)))
@@ -1488,6 +1488,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return changed
 
 
+@relaxed
 @given(st.sampled_from(SAMPLES), json_values, st.data())
 def test_rows_with_a_part_replaced(sample: bytes, new: Any, data: st.DataObject) -> None:
     record = json.loads(sample)
@@ -1521,8 +1522,9 @@ def test_pickle_has_the_same_checks(spider: MySpider) -> None:
     storage = RequestStorage(spider, "pickle")
     assert storage.pack(Request(URL, meta={"depth": 1})) is None
     with pytest.raises(Unstorable, match="spider"):
-        storage.pack(Request(URL, lambda response: None))
-    for value in (lambda: None, Selector(text="a"), local_dataclass(), nested(100_000)):
+        storage.pack(Request(URL, Elsewhere().callback))
+    unpicklable = [(c for c in ""), Selector(text="a"), local_dataclass(), nested(100_000)]
+    for value in unpicklable:
         with pytest.raises(Unstorable):
             storage.pack(Request(URL, meta={"v": value}))
     records: list[Any] = [

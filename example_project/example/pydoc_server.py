@@ -48,6 +48,16 @@ class PydocServer:
 
         :raises scrapy.exceptions.CloseSpider: when it does not.
         """
+        process = self._launch()
+        deadline = time.monotonic() + self.PATIENCE
+        while b"Server ready" not in self._log.read_bytes():
+            if process.poll() is not None or time.monotonic() > deadline:
+                logger.error("The pydoc server did not start; it says why in %s", self._log)
+                raise CloseSpider("pydoc_not_started")
+            await asyncio.sleep(0.05)
+        logger.info("The pydoc server runs at %s, process %d", self.url, process.pid)
+
+    def _launch(self) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 # -I and -S: without the packages and the settings of whoever runs it.
@@ -62,13 +72,7 @@ class PydocServer:
                 start_new_session=True,
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
-        deadline = time.monotonic() + self.PATIENCE
-        while b"Server ready" not in self._log.read_bytes():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                logger.error("The pydoc server did not start; it says why in %s", self._log)
-                raise CloseSpider("pydoc_not_started")
-            await asyncio.sleep(0.05)
-        logger.info("The pydoc server runs at %s, process %d", self.url, self._process.pid)
+        return self._process
 
     def stop(self) -> None:
         """Stop the server, at once: it has nothing to lose."""
@@ -83,8 +87,9 @@ def same_port_as_before(host: str, file: Path, patience: float = 5) -> int:
     :param patience: seconds to wait for that port. The server of a crawl that was killed just
         now needs up to two until it ends. Nothing else runs yet that this would hold up.
     """
-    before = int(file.read_text()) if file.exists() else None
-    if before is not None:
+    remembered = file.read_text() if file.exists() else ""
+    if remembered.isdecimal():
+        before = int(remembered)
         deadline = time.monotonic() + patience
         while not is_free(host, before):
             if time.monotonic() > deadline:

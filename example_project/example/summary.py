@@ -32,7 +32,7 @@ def summary(stats: Mapping[str, Any], reason: str, budget: int) -> str:
         reasons = {
             key.removeprefix(f"{name}/"): value
             for key, value in stats.items()
-            if key.startswith(f"{name}/")
+            if key.startswith(f"{name}/") and not key.endswith("/duplicate")  # counted above
         }
         value = stats.get(name, sum(reasons.values()))
         if not value:
@@ -47,8 +47,9 @@ def what_next(reason: str, budget: int) -> str:
     if reason == "finished":
         return f"All is done. Once more from the start:\n    {again}"
     if reason == "focus_max_pages":
-        again += f" -s FOCUS_MAX_PAGES={2 * budget}"
-        return f"The budget of {budget:,} pages is spent. With a larger one it goes on:\n    {again}"
+        spent, larger = (f"FOCUS_MAX_PAGES={pages}" for pages in (budget, 2 * budget))
+        again = again.replace(spent, larger) if spent in again else f"{again} -s {larger}"
+        return f"The budget of {budget:,} pages is spent. To go on with twice as many:\n    {again}"
     return f"It ended early ({reason}). To go on from here:\n    {again}"
 
 

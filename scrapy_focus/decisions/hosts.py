@@ -49,6 +49,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(//)?([^/?#]*)")
 _HOST_AND_PORT = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::0*([0-9]{0,5}))?")
 # Underscores and outer hyphens are against the letter of RFC 1123, and alive in DNS.
 _NAME = re.compile(r"(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}")
+_DOTS = re.compile("[.\u3002\uff0e\uff61]")  # RFC 3490, section 3.1
 _NUMBER = re.compile(r"0x([0-9a-f]*)|(0[0-7]*)|([1-9][0-9]*)")
 _ENDS_IN_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.DOTALL)
 
@@ -94,9 +95,11 @@ def _authority(url: str) -> str:
 
 
 def _host_in(authority: str) -> str:
-    if "\\" in authority:
-        raise InvalidHost(f"{shown(authority)} has a backslash, where parsers disagree.")
-    parts = _HOST_AND_PORT.fullmatch(authority.rpartition("@")[2])
+    user, _, host_and_port = authority.rpartition("@")
+    # A browser takes a backslash for a slash; urlsplit refuses some users that it reads.
+    if "\\" in authority or "[" in user or "]" in user or not user.isascii():
+        raise InvalidHost(f"{shown(authority)} is not read alike by all parsers of URLs.")
+    parts = _HOST_AND_PORT.fullmatch(host_and_port)
     if parts is None or int(parts[2] or 0) > 0xFFFF:
         raise InvalidHost(f"{shown(authority)} is not a host with or without a port.")
     return canonical_name(parts[1])
@@ -111,9 +114,7 @@ def canonical_name(name: str) -> str:
     """
     if name.startswith("[") or ":" in name:
         return _ipv6(name)
-    text = _to_ascii(name).lower()
-    if text.endswith("."):
-        text = text[:-1]
+    text = _to_ascii(name).lower().removesuffix(".")
     if len(text) > _MAX_NAME:
         raise InvalidHost(f"{shown(name)} is longer than the {_MAX_NAME} characters of DNS.")
     if _NAME.fullmatch(text) is None:
@@ -148,13 +149,23 @@ def shown(text: str) -> str:
 def _to_ascii(name: str) -> str:
     if len(name) > _MAX_INPUT:
         raise InvalidHost(f"{shown(name)} is too long to be a host name.")
+    if "%" in name and not name.isascii():
+        # A browser decodes the one before it encodes the other, w3lib does not decode.
+        raise InvalidHost(f"{shown(name)} mixes percent-encoding and other characters.")
     try:
         text = unquote_to_bytes(name).decode() if "%" in name else name
+        if text.isascii():
+            return text
         # The codec of the standard library, since w3lib uses it: another one would give a
         # setting another name than a request (IDNA 2008 encodes "ß", IDNA 2003 has "ss").
-        return text if text.isascii() else text.encode("idna").decode("ascii")
+        encoded = text.encode("idna").decode("ascii")
     except UnicodeError as error:
         raise InvalidHost(f"{shown(name)} cannot be encoded for DNS: {error}.") from error
+    if encoded.count(".") != len(_DOTS.findall(text)):
+        # Some characters stand for a digit with a dot. Whether it separates labels depends
+        # on the version of w3lib.
+        raise InvalidHost(f"{shown(name)} has a dot that is part of another character.")
+    return encoded
 
 
 def _ipv6(name: str) -> str:

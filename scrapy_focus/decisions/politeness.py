@@ -103,8 +103,8 @@ def pause(streak: int, first: float = 1.0, longest: float = 3600.0) -> float:
     """
     if streak <= 0:
         return 0.0
-    # Beyond 2 ** 1000 the product is past any limit, and a greater power raises.
-    return min(longest, first * 2.0 ** min(streak - 1, 1000))
+    # A greater power raises; the product may be infinite.
+    return min(longest, first * 2.0 ** min(streak - 1, 1023))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ leading dot is allowed and means nothing: ``.example.com`` is ``example.com``.
   the path also has ``[abc]``, ``[a-z]`` and ``[!abc]`` for one character. In the path ``*``
   crosses slashes; in the host it crosses dots, but never runs into the path.
 - A pattern without a slash is a host with everything on it. One that starts with a slash
-  is a path on any host.
+  is a path on any host: ``/*.pdf``, or ``/*/private/*`` for a folder at any depth but the
+  first. (``*.pdf`` would be hosts, and is an error.)
 - ``example.com`` is that host alone; its subdomains are ``*.example.com``.
 - ``/news/*`` does not match ``/news``; ``/news*`` matches both, and ``/newsletter``.
 - Hosts are compared in canonical form, paths with their case. A pattern has no scheme, no
@@ -303,6 +304,12 @@ def _host(entry: str, name: str) -> str:
 
 
 _SCHEME = re.compile(r"(?:\*|[A-Za-z][A-Za-z0-9+.\-]*)://+|//+")
+#: No top-level domains, so a pattern on hosts with one of them was meant for files.
+_FILE_ENDING = re.compile(
+    r"\*\.(?:avi|bmp|css|csv|docx?|exe|gif|gz|html?|ico|iso|jpe?g|js|json|mp[34]|pdf|php|png|"
+    r"pptx?|rar|svg|tar|tgz|txt|wav|webp|xlsx?|xml)",
+    re.IGNORECASE,
+)
 _GLOB_LABEL = re.compile(r"[a-z0-9_*-]{1,63}")
 
 
@@ -319,6 +326,8 @@ def _pattern(entry: str) -> _Pattern:
             f"wildcard is '*'; write {entry[: mark.start()]!r}."
         )
     host, slash, path = entry.partition("/")
+    if _FILE_ENDING.fullmatch(host):
+        raise ValueError(f"{entry!r} is a pattern on hosts; write {'/' + entry!r}.")
     pattern = _Pattern(entry, _host_glob(entry, host), f"/{path}" if slash else "/*")
     _pieces(pattern.path, _decoded)  # for its errors
     return pattern

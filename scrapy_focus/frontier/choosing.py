@@ -68,11 +68,7 @@ _NEXT_END = (
 
 
 class Chooser:
-    """Looks for the next URL of a run. It claims nothing.
-
-    :param job: the job's row
-    :param run: the run, whose volatile rows are its own
-    """
+    """Looks for the next URL of a run. It claims nothing."""
 
     def __init__(
         self, db: Database, rows: Rows, ledger: Ledger, order: Order, rng: random.Random
@@ -83,6 +79,8 @@ class Chooser:
         self._uniform = order.uniform
         self._rng = rng
         self.job = self.run = 0
+        #: Whether the run has rows of its own, so that its queues must be asked, too.
+        self.volatile = False
 
     def promote(self, now: float) -> None:
         """Deferred rows become ready and cooled hosts open."""
@@ -109,7 +107,8 @@ class Chooser:
 
     def _best(self) -> tuple[float, float, int, int] | None:
         """The best head: of the job's queues, and of the run's own."""
-        found = [self._db.one(_BEST, self.job, owner) for owner in (0, self.run)]
+        owners = (0, self.run) if self.volatile else (0,)
+        found = [self._db.one(_BEST, self.job, owner) for owner in owners]
         return min((best for best in found if best), default=None)
 
     def _paid(self) -> tuple[int, int] | None:

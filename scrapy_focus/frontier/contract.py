@@ -90,7 +90,7 @@ class Outcome:
     #: host, and the page to the budget: unless it is done all the same (a cache
     #: answered), or an earlier attempt was charged.
     fetched: bool = True
-    #: Bytes received.
+    #: Bytes received, without those that :meth:`Frontier.left` has reported.
     size: int = 0
     #: The next attempt, with :attr:`Ending.RETRY`.
     retry: Candidate | None = None
@@ -173,9 +173,10 @@ class Frontier(ABC):
         ``now + lease.gap``."""
 
     @abstractmethod
-    def left(self, lease: Lease, now: float, *, fetched: bool = True) -> None:
-        """The request takes no place in its host's allowance any more. With
-        ``fetched=False`` the host's turn is given back. The second call changes nothing."""
+    def left(self, lease: Lease, now: float, *, fetched: bool = True, size: int = 0) -> None:
+        """The request takes no place in its host's allowance any more, and *size* bytes
+        were received, which the outcome leaves out then. With ``fetched=False`` the host's
+        turn is given back. The second call changes nothing."""
 
     @abstractmethod
     def renew(self, leases: Iterable[Lease], until: float) -> None:

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.parse import quote
 
 from scrapy_focus.exceptions import FrontierBusy, FrontierError, FrontierTooNew
 
@@ -48,15 +47,19 @@ class Database:
     :param path: the file; made, readable for its owner alone, where it does not exist
     :param full: sync at every commit, so that a power cut loses nothing settled
     :param read_only: look only; never makes or changes the file
+    :param immutable: with *read_only*: the file does not change meanwhile, so no lock is
+        taken, for which SQLite would need files beside it
     """
 
-    def __init__(self, path: Path, *, full: bool = False, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, full: bool = False, read_only: bool = False, immutable: bool = False
+    ) -> None:
         self.path = path
         self._depth = 0
         self._undone = False
         self._checkpointer: _Checkpointer | None = None
         try:
-            self._connection = self._connect(read_only)
+            self._connection = self._connect(read_only, immutable)
         except sqlite3.Error as error:
             self.fail(error)
         self.execute = self._connection.execute
@@ -74,15 +77,15 @@ class Database:
         if not read_only:
             self._checkpointer = _Checkpointer(path)
 
-    def _connect(self, read_only: bool) -> sqlite3.Connection:
+    def _connect(self, read_only: bool, immutable: bool) -> sqlite3.Connection:
         if read_only:
             if not self.path.is_file():
                 raise FrontierError(f"There is no frontier at {self.path}.")
         else:
             self._make_file()
-        mode = "ro" if read_only else "rw"
+        mode = f"ro&immutable={int(immutable)}" if read_only else "rw"
         return sqlite3.connect(
-            f"file:{quote(str(self.path.absolute()))}?mode={mode}",
+            f"{self.path.absolute().as_uri()}?mode={mode}",
             uri=True,
             timeout=_PATIENCE,
             isolation_level=None,
@@ -251,6 +254,7 @@ class Database:
                 f"There is no room left on the disk of the frontier {self.path}. Make room and "
                 "run again: the crawl goes on where it was."
             ) from error
+        text = text.rstrip(".")
         raise FrontierError(f"The frontier {self.path} cannot be used: {text}.") from error
 
     def close(self) -> None:

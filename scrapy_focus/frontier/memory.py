@@ -266,11 +266,12 @@ class MemoryFrontier(Frontier):
         if lease.gap > 0:
             host.next_at = max(host.next_at, now + lease.gap)
 
-    def left(self, lease: Lease, now: float, *, fetched: bool = True) -> None:
+    def left(self, lease: Lease, now: float, *, fetched: bool = True, size: int = 0) -> None:
         row = self._leased(lease)
         if row is None or not row.in_flight:
             return
         row.in_flight = False
+        self._counts.bytes += size
         host = self._hosts[row.queue.group]
         host.in_flight -= 1
         if not fetched and lease.turn != lease.prior and host.next_at == lease.turn:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # pragma: no cover - Windows
-    fcntl = None  # type: ignore[assignment]
 
 
 class RunLock:
@@ -25,7 +24,7 @@ class RunLock:
         self.token = uuid.uuid4().hex
         self._path = lock_path(frontier, self.token)
         self._file: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        if fcntl:
+        if sys.platform != "win32":
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release(self) -> None:
@@ -45,15 +44,16 @@ def lock_path(frontier: Path, token: str) -> Path:
 def is_alive(frontier: Path, token: str) -> bool:
     """Whether the process that started this run still holds its lock."""
     try:
-        file = os.open(lock_path(frontier, token), os.O_RDWR)
+        file = os.open(lock_path(frontier, token), os.O_RDONLY)
     except FileNotFoundError:
         return False
     except OSError:
         return True  # not ours to judge
     try:
-        if fcntl is None:  # pragma: no cover - Windows refuses to remove an open file
+        if sys.platform == "win32":  # which refuses to remove an open file
             return True
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared: two that look at the same moment must not take each other for the run.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     finally:

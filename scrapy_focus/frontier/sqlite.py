@@ -75,8 +75,9 @@ _READ_AGAIN = (
     "UPDATE urls SET ready_at = 1 WHERE job = ? AND charged IN (0, 1) AND state = 0"
     " AND ready_at > 0 AND ready_at = ? AND run IS NULL"
 )
-# Served by the primary key: in steps, so that no row is changed under the cursor.
-_SOME = "SELECT id, queue FROM urls WHERE job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
+# Served by the primary key (the + keeps the planner from sorting the whole job each time):
+# in steps, so that no row is changed under the cursor.
+_SOME = "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
 _STATES = {Ending.DONE: 1, Ending.FAILED: 2, Ending.DROPPED: 3}
 
 #: How many queues' ids are kept in memory; past it they are looked up again.
@@ -94,7 +95,7 @@ class SQLiteFrontier(Frontier):
     :param full: a power cut loses nothing settled
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         path: Path,
         job: str,
@@ -217,6 +218,7 @@ class SQLiteFrontier(Frontier):
         return number
 
     def _find_queue(self, c: Candidate, now: float) -> int:
+        self._chooser.volatile |= c.volatile
         host = self._rows.host_named(c.group)
         place = (self._job, c.host, host.id, self._run if c.volatile else 0)
         found = self._db.one(_FIND_QUEUE, *place)
@@ -333,10 +335,11 @@ class SQLiteFrontier(Frontier):
                 host.next_at = now + lease.gap
                 self._reopen(host, now)
 
-    def left(self, lease: Lease, now: float, *, fetched: bool = True) -> None:
+    def left(self, lease: Lease, now: float, *, fetched: bool = True, size: int = 0) -> None:
         with self.transaction():
             cursor = self._db.execute(_LEAVE, (lease.id, lease.fence, self._run))
             if cursor.rowcount == 1:
+                self._ledger.use(size=size)
                 host = self._rows.host_named(lease.candidate.group)
                 self._leave(host, now, None if fetched else lease)
 

@@ -161,6 +161,8 @@ def check_children(options: argparse.Namespace, source: Path, environment: dict[
 
 def pytest_command(options: argparse.Namespace, source: Path) -> list[str]:
     command = [sys.executable, "-m", "pytest", "-p", "conformance_plugin"]
+    # Else pytest would also look beside the paths among its options, and find our setup.cfg.
+    command += ["--config-file", "pyproject.toml", "--rootdir", "."]
     command += ["-n", str(options.workers) if options.workers > 1 else "0"]
     # A hung test is named and ended with its process, not waited for; the thread method,
     # because Twisted's reactor swallows what the signal method raises.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scrapy_focus.candidate import Candidate
-from scrapy_focus.frontier import Ending, Frontier, Lease, Limits, Order, Outcome
+from scrapy_focus.frontier import Ending, Frontier, Lease, Outcome
 from scrapy_focus.frontier.memory import MemoryFrontier
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
@@ -80,39 +83,50 @@ def drain(frontier: Frontier, now: float = T0) -> list[str]:
     return found
 
 
-class MemoryStore:
-    """Makes frontiers in memory."""
+class Store:
+    """What a contract suite opens its frontiers from."""
 
     paces: Paces
 
+    @pytest.fixture(autouse=True)
+    def prepare(self, tmp_path: Path) -> Iterator[None]:
+        self.paces = Paces()
+        self.path = tmp_path / "frontier.db"
+        self.opened: list[SQLiteFrontier] = []
+        yield
+        for frontier in self.opened:
+            abandon(frontier)
+
+    def open(self, **options: Any) -> Frontier:
+        """A frontier of a new job, or of the same one where the store keeps it."""
+        raise NotImplementedError
+
+    def fresh(self, **options: Any) -> Frontier:
+        """A frontier that knows nothing, whatever others of the test know."""
+        self.path = self.path.with_name(f"{len(self.opened)}.db")
+        return self.open(**options)
+
+
+class MemoryStore(Store):
+    def open(self, **options: Any) -> MemoryFrontier:
+        return MemoryFrontier(pace=self.paces, **options)
+
+
+class SQLiteStore(Store):
     def open(
-        self, *, limits: Limits = Limits(), order: Order = Order(), **options: Any
-    ) -> MemoryFrontier:
-        return MemoryFrontier(pace=self.paces, limits=limits, order=order, **options)
-
-
-class SQLiteStore:
-    """Makes frontiers in one file, and closes what a test leaves open."""
-
-    paces: Paces
-    path: Path
-    opened: list[SQLiteFrontier]
-
-    def open(
-        self,
-        *,
-        job: str = "job",
-        now: float = T0,
-        paces: Paces | None = None,
-        **options: Any,
+        self, job: str = "job", *, now: float = T0, paces: Paces | None = None, **options: Any
     ) -> SQLiteFrontier:
         frontier = SQLiteFrontier(self.path, job, pace=paces or self.paces, now=now, **options)
         self.opened.append(frontier)
         return frontier
 
-    def close_all(self) -> None:
-        for frontier in self.opened:
-            abandon(frontier)
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Look into the file, as another program would."""
+        connection = sqlite3.connect(self.path)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
 
 
 def abandon(frontier: SQLiteFrontier) -> None:
@@ -120,10 +134,7 @@ def abandon(frontier: SQLiteFrontier) -> None:
     frontier._db.close()
     lock = frontier._jobs._lock
     if lock and lock._file is not None:
-        import os
-
-        with suppress(OSError):
-            os.close(lock._file)
+        os.close(lock._file)
         lock._file = None
 
 

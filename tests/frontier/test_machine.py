@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from scrapy_focus.candidate import Candidate
-from scrapy_focus.frontier import Counts, Ending, Frontier, Lease, Limits, Order, Outcome
+from scrapy_focus.frontier import ASIDE, Counts, Ending, Frontier, Lease, Limits, Order, Outcome
 from scrapy_focus.frontier.memory import MemoryFrontier
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
@@ -72,9 +72,7 @@ class Frontiers(RuleBasedStateMachine):
         self.now = T0
         self.paces = Paces(gap, cap, {"b": (slow, cap), "": (0.0, 0)})
         self.limits, self.order = limits, Order(ties=ties)
-        self.memory: Frontier = MemoryFrontier(
-            pace=self.paces, limits=self.limits, order=self.order
-        )
+        self.memory = MemoryFrontier(pace=self.paces, limits=self.limits, order=self.order)
         self.sqlite = self.open_sqlite()
         #: What is leased, and what is settled: as each store handed it out.
         self.leases: list[tuple[Lease, Lease]] = []
@@ -110,10 +108,10 @@ class Frontiers(RuleBasedStateMachine):
             frontier.reached(lease, self.now)
 
     @precondition(lambda self: self.leases)
-    @rule(data=st.data(), fetched=st.booleans())
-    def left(self, data: st.DataObject, fetched: bool) -> None:
+    @rule(data=st.data(), fetched=st.booleans(), size=st.sampled_from([0, 40]))
+    def left(self, data: st.DataObject, fetched: bool, size: int) -> None:
         for frontier, lease in self.pick(data):
-            frontier.left(lease, self.now, fetched=fetched)
+            frontier.left(lease, self.now, fetched=fetched, size=size)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
@@ -164,7 +162,7 @@ class Frontiers(RuleBasedStateMachine):
         for frontier, lease in zip(
             (self.memory, self.sqlite), data.draw(st.sampled_from(self.over)), strict=True
         ):
-            frontier.left(lease, self.now)
+            frontier.left(lease, self.now, size=9)
             assert frontier.settle([Outcome(lease, Ending.DONE)], [], self.now) == ([False], [])
         assert self.sqlite.counts(self.now) == before
 
@@ -205,13 +203,15 @@ class Frontiers(RuleBasedStateMachine):
 
         assert self.memory.rerank(rank) == self.sqlite.rerank(rank)
 
-    @precondition(lambda self: self.leases)
     @rule()
     def reopen(self) -> None:
-        """A run ends and the next one goes on: every lease is as if it had been released."""
+        """A run ends and the next one goes on: every lease is as if it had been released,
+        and what could not be read gets another chance."""
         self.sqlite.close("shutdown", finished=False, now=self.now)
         released = [Outcome(lease, Ending.RELEASED) for lease, _ in self.leases]
         self.memory.settle(released, [], self.now)
+        waiting = self.memory._deferred
+        waiting[:] = sorted((1.0 if at == ASIDE else at, number) for at, number in waiting)
         self.over += self.leases
         self.leases = []
         self.sqlite = self.open_sqlite()

@@ -4,7 +4,7 @@ import mimetypes
 import re
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from scrapy.http import HtmlResponse, Response
@@ -29,7 +29,7 @@ class ArchiveSpider(SiteSpider):
     name = "archive"
 
     # They hold for this spider alone, whatever settings.py says.
-    custom_settings: ClassVar[dict[str, Any] | None] = {
+    custom_settings = {
         "FOCUS_POLICY": "breadth",
         "FOCUS_MAX_DEPTH": 3,
         "FOCUS_MAX_PAGES": 2_000,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import scrapy
@@ -28,7 +28,7 @@ class SiteSpider(scrapy.Spider):
 
     # A budget is for the whole job. To go beyond it, run the same command with a larger one:
     # -s FOCUS_MAX_PAGES=2000.
-    custom_settings: ClassVar[dict[str, Any] | None] = {
+    custom_settings = {
         "FOCUS_MAX_PAGES": 500,
         "FOCUS_MAX_DEPTH": 10,
     }

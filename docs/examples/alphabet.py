@@ -1,0 +1,8 @@
+from scrapy_focus import Policy
+
+
+class Alphabet(Policy):
+    ties = "age"
+
+    def rank(self, candidate):
+        return ord(candidate.host[:1] or "~")

@@ -1,0 +1,1 @@
+"""Commands for Scrapy's command line."""

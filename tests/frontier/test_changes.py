@@ -1,0 +1,191 @@
+"""A SQLite frontier over the years: other settings, old generations, forgotten hosts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from scrapy_focus.frontier import ASIDE, Counts, Ending, Limits, Order
+from scrapy_focus.frontier.sqlite import SQLiteFrontier
+
+from .helpers import (
+    LONG,
+    T0,
+    Paces,
+    SQLiteStore,
+    drain,
+    end,
+    offer,
+    take,
+    take_urls,
+)
+
+LEASE_THREE = """
+f = open_(gap=50.0, cap=1)
+f.add([candidate(f"{host}/{n}") for host in "abc" for n in range(2)], T0)
+assert len(f.lease(3, T0, T0 + 3600)) == 3
+"""
+
+
+class TestChanges(SQLiteStore):
+    """A run whose settings are not those of the run before."""
+
+    def test_a_raised_budget_goes_on(self) -> None:
+        frontier = self.open(limits=Limits(pages=2))
+        offer(frontier, *(f"a/{number}" for number in range(5)))
+        drain(frontier)
+        assert frontier.spent() == "max_pages"
+        frontier.close("focus_max_pages", finished=False, now=T0)
+        same = self.open(limits=Limits(pages=2))
+        assert same.start == "resumed"
+        assert same.spent() == "max_pages"
+        assert take(same) == []
+        same.close("focus_max_pages", finished=False, now=T0)
+        more = self.open(limits=Limits(pages=4))
+        assert drain(more) == ["a/2", "a/3"]
+        more.close("focus_max_pages", finished=False, now=T0)
+        assert drain(self.open()) == ["a/4"]
+
+    @pytest.mark.parametrize("after", [4, 0])
+    def test_a_raised_share_revives_hosts(self, after: int) -> None:
+        frontier = self.open(limits=Limits(pages_per_host=2))
+        for host in "ab":
+            offer(frontier, *(f"{host}/{number}" for number in range(6)))
+        offer(frontier, "a/slot", group="slot")
+        assert len(drain(frontier)) == 4
+        frontier.close("focus_max_pages_per_host", finished=False, now=T0)
+        more = self.open(limits=Limits(pages_per_host=after))
+        assert more.counts(T0).hosts == {"ready": 2}
+        assert len(drain(more)) == (4 if after else 9)
+
+    def test_a_lowered_share_retires_hosts(self) -> None:
+        frontier = self.open()
+        offer(frontier, *(f"a/{number}" for number in range(6)), "b/1", "b/2")
+        end(frontier, take(frontier, 3))
+        frontier.close("shutdown", finished=False, now=T0)
+        again = self.open(limits=Limits(pages_per_host=2))
+        assert again.counts(T0).hosts == {"retired": 1, "ready": 1}
+        assert drain(again) == ["b/2"]
+
+    def test_the_policy_before(self) -> None:
+        first = self.open(policy="priority")
+        assert first.policy_before == "priority"
+        offer(first, "a/1", "a/2", rank=0.0)
+        first.close("shutdown", finished=False, now=T0)
+        second = self.open(policy="depth")
+        assert second.policy_before == "priority"
+        assert second.rerank(lambda c: -float(c.url[-1])) == 2
+        second.close("shutdown", finished=False, now=T0)
+        third = self.open(policy="depth")
+        assert third.policy_before == "depth"
+        assert take_urls(third) == ["a/2", "a/1"]
+
+    def test_starting_over_knows_no_policy_before(self) -> None:
+        first = self.open(policy="priority")
+        first.close("finished", finished=True, now=T0)
+        assert self.open(policy="depth").policy_before == "depth"
+
+    def test_ties_that_change(self) -> None:
+        first = self.open(order=Order(ties="host"))
+        offer(first, "a/1", "a/2", "b/1", "a/3", "b/2")
+        first.close("shutdown", finished=False, now=T0)
+        aged = self.open(order=Order(ties="age"))
+        assert take_urls(aged, 2) == ["a/1", "a/2"]
+        offer(aged, "c/1")
+        aged.close("shutdown", finished=False, now=T0)
+        hosts = self.open(order=Order(ties="host"))
+        # What was leased went back; b and c have never been touched.
+        assert [take_urls(hosts, 1, T0 + n)[0] for n in range(1, 5)] == ["b/1", "c/1", "a/1", "b/2"]
+
+    def test_what_could_not_be_read_gets_another_chance(self) -> None:
+        first = self.open()
+        offer(first, "a/1", "a/2")
+        end(first, take(first), Ending.ASIDE, fetched=False)
+        first.close("shutdown", finished=True, now=T0)
+        second = self.open()
+        assert second.start == "resumed"
+        assert second.next_due(T0) is not None
+        assert take_urls(second) == ["a/1", "a/2"]
+        assert self.rows(f"SELECT count(*) FROM urls WHERE ready_at = {ASIDE}") == [(0,)]
+
+
+class TestClearing(SQLiteStore):
+    """Old generations go in steps."""
+
+    def old(self, number: int) -> SQLiteFrontier:
+        first = self.open()
+        offer(first, *(f"{n % 7}/{n}" for n in range(number)))
+        first.count("refused", {"depth": 1})
+        first.close("shutdown", finished=False, now=T0)
+        return self.open(resume=False, now=T0 + 1)
+
+    def count(self) -> int:
+        number = self.rows("SELECT count(*) FROM urls")[0][0]
+        assert isinstance(number, int)
+        return number
+
+    def test_in_bounded_steps(self) -> None:
+        frontier = self.old(100)
+        offer(frontier, "x/1")
+        left = [101]
+        while frontier.clear(30, T0 + 1):
+            left.append(self.count())
+        steps = [before - after for before, after in pairwise(left)]
+        assert max(steps) == 30
+        assert left[-1] == 1
+        assert take_urls(frontier) == ["x/1"]
+        assert self.rows("SELECT DISTINCT job FROM queues") == [(2,)]
+        assert self.rows("SELECT count(*) FROM reasons") == [(0,)]
+        assert self.rows("SELECT id, cleared FROM jobs ORDER BY id") == [(1, 1), (2, 0)]
+
+    def test_again_after_a_stop(self) -> None:
+        frontier = self.old(100)
+        assert frontier.clear(30, T0)
+        frontier.close("shutdown", finished=False, now=T0)
+        again = self.open()
+        while again.clear(30, T0):
+            pass
+        assert self.count() == 0
+
+    def test_what_another_run_is_at_stays(self) -> None:
+        """A generation is over only when its last run has ended."""
+        first = self.open("a")
+        offer(first, "a/1")
+        other = self.open("b")
+        while other.clear(10, T0):
+            pass
+        assert take_urls(first) == ["a/1"]
+
+    def test_hosts_are_forgotten_an_hour_after_they_may_be_touched(self) -> None:
+        first = self.open(paces=Paces(groups={"late": (7200.0, 0)}))
+        offer(first, "soon/1", "late/1", "kept/1")
+        drain(first)
+        first.hold("held", T0 + 7200, T0)
+        first.close("finished", finished=True, now=T0)
+        second = self.open(now=T0 + 3601)
+        offer(second, "kept/1")
+        while second.clear(2, T0 + 3601):
+            pass
+        names = [name for (name,) in self.rows("SELECT name FROM hosts ORDER BY name")]
+        assert names == ["held", "kept", "late"]
+        second.close("shutdown", finished=False, now=T0)
+        third = self.open(now=T0 + 20000)
+        while third.clear(2, T0 + 20000):
+            pass
+        assert self.rows("SELECT name FROM hosts") == [("kept",)]
+
+    def test_a_host_that_another_run_has_forgotten(self) -> None:
+        first, second = self.open("one"), self.open("two")
+        first.pace("a", 1.0, T0)
+        second.pace("b", 1.0, T0)
+        while second.clear(10, T0 + LONG * 2):
+            pass
+        assert self.rows("SELECT count(*) FROM hosts") == [(0,)]
+        first.pace("a", 5.0, T0 + LONG * 2)
+        offer(first, "a/1", now=T0 + LONG * 2)
+        assert first.next_due(T0 + LONG * 2) == T0 + LONG * 2 + 5
+
+    def test_counts_of_an_empty_job(self) -> None:
+        frontier = self.old(5)
+        assert frontier.counts(T0) == Counts()
