@@ -13,32 +13,36 @@ from __future__ import annotations
 
 import json
 import pickle
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import scrapy.http
-from scrapy import Request, Spider
+from scrapy import Request
 from scrapy.http import FormRequest, Headers, JsonRequest, XmlRpcRequest
-from scrapy.http.request import NO_CALLBACK
 
-from scrapy_focus.values import (
+from scrapy_focus.leftovers import CHAIN_KEYS, NEVER_STORED, Leftovers, clean_meta, host_slot
+from scrapy_focus.names import (
+    SpiderMethods,
     Unreadable,
     Unstorable,
     class_name,
-    decode,
-    decode_bytes,
-    encode,
-    encode_bytes,
     find_class,
     one_line,
 )
+from scrapy_focus.values import decode, decode_bytes, encode, encode_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-__all__ = ["RequestStorage", "Unreadable", "Unstorable", "clean_meta"]
+    from scrapy import Spider
+
+__all__ = [
+    "CHAIN_KEYS",
+    "NEVER_STORED",
+    "RequestStorage",
+    "Unreadable",
+    "Unstorable",
+    "clean_meta",
+]
 
 #: The keys of a stored request, each with what it holds and the types that it may have.
 _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -57,17 +61,6 @@ _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "x": ("cb_kwargs", (dict,)),
     "z": ("marker for meta without a depth", (bool,)),
 }
-
-#: What downloader middlewares and the downloader note in ``meta`` for themselves.
-NEVER_STORED = frozenset({"_dont_cache", "cache_timestamp", "download_latency"})
-#: What counts a chain's retries and redirects: copied into another request it would end that
-#: one's chain too early.
-CHAIN_KEYS = frozenset(
-    {"redirect_reasons", "redirect_times", "redirect_ttl", "redirect_urls", "retry_times"}
-)
-#: What HttpProxyMiddleware notes for a proxy of the environment's. Without it, it asks the
-#: environment again.
-PROXY_KEYS = frozenset({"_auth_proxy", "_scheme_proxy", "proxy"})
 
 _DEFAULTS: tuple[tuple[str, str, Any], ...] = (
     ("b", "body", b""),
@@ -91,24 +84,6 @@ _DEPTH_LIMIT = 1 << 31
 _EXACT = (Request, FormRequest, JsonRequest, XmlRpcRequest)
 
 
-def clean_meta(meta: Mapping[str, Any], hop: bool) -> dict[str, Any]:
-    """A copy of a request's *meta* without what is not worth storing or must not be copied.
-
-    :param hop: whether the request is a retry or a redirect hop, which goes on with the counts of
-        its chain. In any other request they come from ``meta=response.meta``.
-    """
-    dropped = NEVER_STORED if hop else NEVER_STORED | CHAIN_KEYS
-    return {key: value for key, value in meta.items() if key not in dropped}
-
-
-def host_slot(url: str) -> str:
-    """The download slot that Scrapy gives to a request for *url*, unless it goes by IP address."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
 class RequestStorage:
     """Packs the requests of one spider into bytes, and unpacks them.
 
@@ -127,16 +102,9 @@ class RequestStorage:
     ) -> None:
         if serializer not in ("json", "pickle"):
             raise ValueError(f"serializer must be 'json' or 'pickle', not {serializer!r}")
-        self._spider = spider
         self._pickles = serializer == "pickle"
-        self._automatic_slot = automatic_slot
-        self._methods = _Methods(spider)
-        settings = getattr(getattr(spider, "crawler", None), "settings", None)
-        # As DownloadTimeoutMiddleware finds it.
-        timeout = settings.getfloat("DOWNLOAD_TIMEOUT") if settings is not None else None
-        self._timeout: Any = getattr(spider, "download_timeout", timeout)
-        self._jar = settings is None or settings.getbool("COOKIES_ENABLED")
-        self._proxies = {_host_and_port(proxy) for proxy in getproxies().values()} - {None}
+        self._methods = SpiderMethods(spider)
+        self._leftovers = Leftovers(spider, automatic_slot)
 
     # -- to bytes ------------------------------------------------------------------------------
 
@@ -182,31 +150,13 @@ class RequestStorage:
             record["c"] = self._methods.name(request.callback)
         if request.errback is not None:
             record["e"] = self._methods.name(request.errback)
-        if request.headers and (headers := self._headers(request, hop)):
+        if request.headers and (headers := self._leftovers.headers(request, hop)):
             record["h"] = headers
         for key, attribute, default in _DEFAULTS:
             if (value := getattr(request, attribute)) != default:
                 record[key] = value
         self._add_meta(record, request, hop, copied_slots)
         return record
-
-    def _headers(self, request: Request, hop: bool) -> dict[bytes, list[bytes]]:
-        headers: dict[bytes, list[bytes]] = dict(request.headers)
-        if hop:
-            # CookiesMiddleware replaces the header, where it is at work at all.
-            if self._jar and not request.meta.get("dont_merge_cookies"):
-                headers.pop(b"Cookie", None)
-            # HttpProxyMiddleware makes the header again for a proxy of the environment's. Of any
-            # other, the header has the only copy of the password: it was cut out of the meta.
-            if self._has_environment_proxy(request.meta):
-                headers.pop(b"Proxy-Authorization", None)
-        return headers
-
-    def _has_environment_proxy(self, meta: dict[str, Any]) -> bool:
-        # The mark alone would not do: it leaks into copied meta, where the proxy may be another.
-        return (
-            bool(meta.get("_scheme_proxy")) and _host_and_port(meta.get("proxy")) in self._proxies
-        )
 
     def _add_meta(
         self, record: dict[str, Any], request: Request, hop: bool, copied_slots: Iterable[str]
@@ -215,31 +165,13 @@ class RequestStorage:
         in_column = type(depth) is int and 0 <= depth < _DEPTH_LIMIT
         if in_column and len(request.meta) == 1:
             return
-        meta = clean_meta(request.meta, hop)
+        meta = self._leftovers.meta(request, hop, copied_slots)
         if in_column:
             del meta["depth"]
         elif "depth" not in meta:
             record["z"] = True
-        timeout = meta.get("download_timeout")
-        if timeout is not None and _same(timeout, self._timeout):
-            del meta["download_timeout"]
-        slot = meta.get("download_slot")
-        if slot is not None and slot in self._automatic_slots(request, hop, copied_slots):
-            del meta["download_slot"]
-        if self._has_environment_proxy(meta):
-            meta = {key: value for key, value in meta.items() if key not in PROXY_KEYS}
         if meta:
             record["t"] = meta
-
-    def _automatic_slots(
-        self, request: Request, hop: bool, copied_slots: Iterable[str]
-    ) -> list[str]:
-        # The request's own may go in any case: it would be set again.
-        slots = [self._automatic_slot(request.url), *copied_slots]
-        # A redirect hop has the slot of the URL that redirected.
-        if hop and (urls := request.meta.get("redirect_urls")):
-            slots.append(self._automatic_slot(urls[-1]))
-        return slots
 
     def _dump(self, record: dict[str, Any]) -> bytes:
         if self._pickles:
@@ -346,76 +278,6 @@ class RequestStorage:
         return request
 
 
-class _Methods:
-    """The names of a spider's methods, and the methods of these names."""
-
-    def __init__(self, spider: Spider) -> None:
-        self._spider = spider
-        self._names: dict[Any, str] = {}
-        self._checked: set[str] = set()
-
-    def name(self, callback: Any) -> str | bool:
-        if callback is NO_CALLBACK:
-            return False
-        if not isinstance(callback, MethodType) or callback.__self__ is not self._spider:
-            raise Unstorable(f"{one_line(repr(callback))} is not a method of the spider")
-        function = callback.__func__
-        name = self._names.get(function)
-        if name is None or not self._is(name, function):
-            name = self._find(callback)
-            self._names[function] = name
-        return name
-
-    def _find(self, callback: MethodType) -> str:
-        """Its own name, or, for a private method or a reference, what the spider calls it."""
-        function = callback.__func__
-        if self._is(own := getattr(function, "__name__", ""), function):
-            return own
-        for space in (*map(vars, type(self._spider).__mro__), vars(self._spider)):
-            for name, value in space.items():
-                # A bound method is one that was set on the instance.
-                found = value.__func__ if type(value) is MethodType else value
-                if found is function and self._is(name, function):
-                    return name
-        raise Unstorable(f"the spider has no attribute that is {one_line(repr(callback))}")
-
-    def _is(self, name: str, function: Any) -> bool:
-        try:
-            found = self.method(name)
-        except Unreadable:
-            return False
-        return getattr(found, "__func__", None) is function
-
-    def method(self, name: Any) -> Any:
-        """The spider's method *name*; nothing but a method of this very spider."""
-        if name is False:
-            return NO_CALLBACK
-        if name not in self._checked:
-            self._check(name)
-        try:
-            found = getattr(self._spider, name)
-        except Exception as error:
-            raise Unreadable(f"the spider has no method {one_line(name)}") from error
-        if isinstance(found, MethodType) and found.__self__ is self._spider:
-            return found
-        raise Unreadable(f"{one_line(name)} is not a method of the spider")
-
-    def _check(self, name: Any) -> None:
-        """Refuse what ``getattr`` had better not touch: properties would run."""
-        if type(name) is not str or (name.startswith("__") and name.endswith("__")):
-            raise Unreadable(f"{one_line(name)} is not a name for a callback")
-        for cls in type(self._spider).__mro__:
-            if name in vars(cls):
-                attribute = vars(cls)[name]
-                if hasattr(type(attribute), "__get__") and not callable(attribute):
-                    raise Unreadable(f"{one_line(name)} is not a method of the spider")
-                break
-        else:
-            if name not in vars(self._spider):
-                raise Unreadable(f"the spider has no method {one_line(name)}")
-        self._checked.add(name)
-
-
 # -- helpers -----------------------------------------------------------------------------------
 
 
@@ -424,18 +286,6 @@ def _reason(error: Exception) -> str:
         return one_line(f"{type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001 - a __str__ that raises
         return one_line(type(error).__name__)
-
-
-def _same(one: object, other: object) -> bool:
-    return type(one) is type(other) and one == other
-
-
-def _host_and_port(proxy: Any) -> str | None:
-    text = str(proxy)
-    try:
-        return urlsplit(text if "://" in text else f"//{text}").netloc.rpartition("@")[2] or None
-    except ValueError:
-        return None
 
 
 def _check(record: dict[str, Any], wrong: type[ValueError]) -> None:

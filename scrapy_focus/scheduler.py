@@ -75,6 +75,8 @@ class Scheduler(BaseScheduler):
         self._soon = Timer(self._on_soon)
         self._upkeep = Timer(self._on_upkeep)
         settings = crawler.settings
+        # Then the order is exact: what is next may be on the page that is worked on.
+        self._one_by_one = settings.getint("CONCURRENT_REQUESTS") == 1
         # As long as a download and its callback can take; renewed while it lasts.
         self._lease_time = 600.0 + 2 * settings.getfloat("DOWNLOAD_TIMEOUT")
 
@@ -135,7 +137,7 @@ class Scheduler(BaseScheduler):
 
     def next_request(self) -> Request | None:
         """The best request whose host may be touched now, or ``None``."""
-        if not self._open or self._failed:
+        if not self._open or self._failed or self._waits_for_links:
             return None
         now = time.time()
         if not self._dirty and (self._due is None or now < self._due):
@@ -182,6 +184,10 @@ class Scheduler(BaseScheduler):
         return None
 
     # -- handing out ------------------------------------------------------------------
+
+    @property
+    def _waits_for_links(self) -> bool:
+        return self._one_by_one and self._crawl is not None and bool(self._crawl.flights)
 
     def _take(self, now: float) -> Lease | None:
         """Store what has gathered, and lease the next URL in the same transaction."""

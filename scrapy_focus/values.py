@@ -6,8 +6,7 @@ that whatever it accepts comes back equal and of the same type, and nobody has t
 A tagged value is an object with one member whose name begins with ``!``. A user's own dict with
 such a key is written as pairs, so no dict can pass for a tag.
 
-Classes are named as ``module:qualified.name`` and only looked up among those that are already
-imported: reading a row never imports, and never calls a class that the row names.
+Classes go by name (see :mod:`scrapy_focus.names`). Reading never calls a class that a row names.
 """
 
 from __future__ import annotations
@@ -16,29 +15,22 @@ import base64
 import dataclasses
 import math
 import re
-import sys
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, EnumMeta
 from functools import lru_cache
-from types import MemberDescriptorType, ModuleType, NoneType
-from typing import TYPE_CHECKING, Any, cast
+from types import MemberDescriptorType, NoneType
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from scrapy import Item
 from scrapy.utils.trackref import object_ref
 
+from scrapy_focus.names import Unreadable, Unstorable, class_name, find_class, one_line, static
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class Unstorable(ValueError):
-    """This cannot be stored; the message says what and why."""
-
-
-class Unreadable(ValueError):
-    """This stored row cannot be read back; the message says why, in one line."""
 
 
 #: How deep containers may be nested. Both ways need a few Python frames for each level, and what
@@ -52,62 +44,6 @@ _MICROSECOND = timedelta(microseconds=1)
 _ZONE_KEY = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
-def one_line(value: object, limit: int = 200) -> str:
-    """*value* as text that is safe in a log: one line, at most *limit* characters."""
-    text = str(value)
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
-# -- classes by name ---------------------------------------------------------------------------
-
-
-def find_class(name: Any) -> type:
-    """The class called *name*, if it is already imported.
-
-    Nothing is imported, and no module-level ``__getattr__`` nor a lazy module's loader runs.
-
-    :raises Unreadable: if there is no such class in memory
-    """
-    module_name, _, path = _text(name).partition(":")
-    module = sys.modules.get(module_name)
-    found: Any = module
-    if issubclass(type(module), ModuleType):
-        space = object.__getattribute__(module, "__dict__")
-        for part in path.split("."):
-            found = space.get(part)
-            if not issubclass(type(found), type):
-                break
-            space = found.__dict__
-        else:
-            return cast("type", found)
-    raise Unreadable(f"no class {one_line(name)} is imported")
-
-
-def class_name(cls: type) -> str:
-    """The name under which :func:`find_class` finds *cls*.
-
-    :raises Unstorable: if it would not, as for a class that was made inside a function
-    """
-    name = f"{cls.__module__}:{cls.__qualname__}"
-    try:
-        found = find_class(name)
-    except Unreadable:
-        found = None
-    if found is not cls:
-        raise Unstorable(f"class {one_line(name)} cannot be found by its name")
-    return name
-
-
-def _static(cls: type, name: str) -> Any:
-    """A class attribute, without running a metaclass's or a descriptor's code."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return None
-
-
 @lru_cache(maxsize=512)
 def _layout(cls: type) -> tuple[str, ...]:
     """The fields of a dataclass or attrs class whose instances are their fields and no more.
@@ -115,13 +51,13 @@ def _layout(cls: type) -> tuple[str, ...]:
     :raises Unstorable: for any other class, and where copying the fields would not make an equal
         instance or would run code
     """
-    if _static(cls, "__dataclass_fields__") is not None:
+    if static(cls, "__dataclass_fields__") is not None:
         fields = tuple(field.name for field in dataclasses.fields(cls))
-    elif isinstance(attributes := _static(cls, "__attrs_attrs__"), tuple):
+    elif isinstance(attributes := static(cls, "__attrs_attrs__"), tuple):
         fields = tuple(str(attribute.name) for attribute in attributes)
     else:
         raise Unstorable(f"no way is known to store a {_show(cls)}")
-    if _static(cls, "__eq__") is object.__eq__:
+    if static(cls, "__eq__") is object.__eq__:
         raise Unstorable(f"a copy of a {_show(cls)} is not equal to it")
     try:
         object.__new__(cls)
@@ -131,7 +67,7 @@ def _layout(cls: type) -> tuple[str, ...]:
         if name not in fields:
             raise Unstorable(f"a {_show(cls)} has a slot {name} that is not a field")
     for name in fields:
-        attribute = _static(cls, name)
+        attribute = static(cls, name)
         if hasattr(type(attribute), "__set__") and type(attribute) is not MemberDescriptorType:
             raise Unstorable(f"the field {name} of a {_show(cls)} is computed")
     return fields
@@ -255,7 +191,7 @@ def _encode_object(value: Any, cls: Any, room: int) -> Any:
     if issubclass(cls, Enum):
         return _encode_member(value, cls)
     state = dict(getattr(value, "__dict__", ()))
-    if issubclass(cls, tuple) and isinstance(_static(cls, "_fields"), tuple):
+    if issubclass(cls, tuple) and isinstance(static(cls, "_fields"), tuple):
         content: Any = _encode_list(tuple.__iter__(value), room)
         tag, extra = "!N", state
     else:
@@ -402,7 +338,7 @@ def _decode_member(content: Any) -> Enum:
 def _decode_namedtuple(content: Any) -> tuple[Any, ...]:
     name, values = _list(content)
     cls = find_class(name)
-    fields = _static(cls, "_fields")
+    fields = static(cls, "_fields")
     if not issubclass(cls, tuple) or not isinstance(fields, tuple):
         raise Unreadable(f"{one_line(name)} is not a named tuple")
     if len(_list(values)) != len(fields):

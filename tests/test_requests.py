@@ -30,6 +30,7 @@ from scrapy.http import FormRequest, Headers, JsonRequest, Response, XmlRpcReque
 from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.test import get_crawler
 
+from scrapy_focus.names import class_name, find_class
 from scrapy_focus.requests import (
     CHAIN_KEYS,
     NEVER_STORED,
@@ -38,7 +39,7 @@ from scrapy_focus.requests import (
     Unstorable,
     clean_meta,
 )
-from scrapy_focus.values import _DECODERS, MAX_NESTING, class_name, decode, encode, find_class
+from scrapy_focus.values import _DECODERS, MAX_NESTING, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -70,8 +70,9 @@ def moment(at: float) -> str:
 
 def size(number: int) -> str:
     """A number of bytes in the largest unit that fits."""
-    value, units = float(number), iter(("bytes", "kB", "MB", "GB", "TB"))
-    unit = next(units)
-    while value >= 1000 and (larger := next(units, None)):
-        value, unit = value / 1000, larger
-    return f"{value:.1f} {unit}" if unit != "bytes" else f"{number} bytes"
+    value = float(number)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

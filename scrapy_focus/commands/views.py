@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from scrapy_focus.frontier.listing import UrlRow
     from scrapy_focus.frontier.report import Job, JobReport, WaitsFor
 
+#: Which setting has to be raised after which end.
+_BUDGET = {
+    "focus_max_pages": "FOCUS_MAX_PAGES",
+    "focus_max_bytes": "FOCUS_MAX_BYTES",
+    "focus_max_seconds": "FOCUS_MAX_SECONDS",
+}
 _WHY: dict[WaitsFor, str] = {
     "ready": "{host} may be touched",
     "cooling": "{host} is cooling",
@@ -71,6 +77,8 @@ def _next(report: JobReport, now: float) -> str:
     due = report.due
     if due.waits_for is None:
         return "none, nothing is left"
+    if report.reason in _BUDGET:
+        return f"when {_BUDGET[report.reason]} is raised: the job has used it up"
     why = _WHY[due.waits_for].format(host=shown(due.host or "no host"))
     if due.at is None:
         return f"at no time that is known: {why}"
@@ -92,8 +100,8 @@ def _numbers(report: JobReport) -> Iterator[tuple[str, str, str]]:
     yield "refused", str(sum(refused.values())), _each(refused)
     yield "hosts", str(sum(counts.hosts.values())), _each(counts.hosts)
     yield "pages", str(counts.pages), ""
-    yield "bytes", str(counts.bytes), size(counts.bytes)
-    yield "seconds", f"{counts.seconds:.0f}", span(counts.seconds)
+    yield "bytes", str(counts.bytes), size(counts.bytes) if counts.bytes >= 1000 else ""
+    yield "seconds", f"{counts.seconds:.1f}", span(counts.seconds) if counts.seconds >= 60 else ""
 
 
 def _each(numbers: Mapping[str, int]) -> str:
@@ -108,6 +116,7 @@ def stats_json(path: Path, reports: Iterable[JobReport], now: float) -> str:
 
 def _job_json(report: JobReport) -> dict[str, Any]:
     job, counts, due = report.job, report.counts, report.due
+    spent = due.waits_for and report.reason in _BUDGET
     return {
         **_names(job),
         "latest": job.latest,
@@ -118,9 +127,9 @@ def _job_json(report: JobReport) -> dict[str, Any]:
         "created": job.created,
         "finished": job.finished,
         "runs": [run._asdict() for run in report.runs],
-        "next_due": due.at,
-        "waits_for": due.waits_for,
-        "waits_for_host": due.host,
+        "next_due": None if spent else due.at,
+        "waits_for": "budget" if spent else due.waits_for,
+        "waits_for_host": None if spent else due.host,
         "added": counts.added,
         "waiting": counts.waiting,
         "deferred": counts.deferred,

@@ -21,12 +21,6 @@ from .helpers import (
     take_urls,
 )
 
-LEASE_THREE = """
-f = open_(gap=50.0, cap=1)
-f.add([candidate(f"{host}/{n}") for host in "abc" for n in range(2)], T0)
-assert len(f.lease(3, T0, T0 + 3600)) == 3
-"""
-
 
 class TestChanges(SQLiteStore):
     """A run whose settings are not those of the run before."""
