@@ -10,6 +10,7 @@ from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
 from scrapy_focus.exceptions import Drop
 from scrapy_focus.flights import Flight
 from scrapy_focus.frontier import Ending, Outcome
+from scrapy_focus.intake import check_numbers
 from scrapy_focus.requests import Unreadable, Unstorable
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Door:
             candidate = crawl.intake.link(request, fingerprint, time.time())
         self.check_scope(request, candidate, hop=source is not None)
         crawl.chain.enter(candidate, request)
+        check_numbers(candidate)
         self._pack(request, candidate, chain=source is not None)
         self.seeds_taken += candidate.seed
         self._writer.add(candidate)

@@ -12,6 +12,7 @@ _STARTS = {
     "resumed": "resumed",
     "joined": "joined, another run is at it",
     "restarted": "started over, having finished before",
+    "forced": "started over, as FOCUS_RESUME says",
 }
 
 

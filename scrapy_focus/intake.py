@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from scrapy_focus.flights import Flight, Flights
 
 
+#: Numbers beyond it mean nothing here, and would not fit into every store.
+_MOST = 1e15
+
+
 class Intake:
     """Makes candidates of requests.
 
@@ -136,8 +140,22 @@ def _host(request: Request) -> str:
         raise Drop("invalid") from None
 
 
+def check_numbers(candidate: Candidate) -> None:
+    """Refuse what no store can keep, such as the NaN that a plugin has divided its way to.
+
+    :raises scrapy_focus.Drop: then
+    """
+    _number(candidate.priority)
+    _number(candidate.depth)
+    _number(candidate.score)
+    _number(candidate.ready_at)
+    if candidate.rank != candidate.rank:
+        raise Drop("invalid")
+
+
 def _number(value: object) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+    # NaN is not between anything.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_MOST < value < _MOST:
         raise Drop("invalid")
     return value
 

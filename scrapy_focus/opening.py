@@ -193,8 +193,10 @@ def _open_frontier(
 def _say_hello(crawl: Crawl) -> None:
     frontier, extra = crawl.frontier, {"spider": crawl.spider}
     counts = frontier.counts(time.time())
+    forced = frontier.start == "restarted" and crawl.settings.resume is False
+    start = "forced" if forced else frontier.start
     for line in first_lines(
-        frontier.name, crawl.settings.job, frontier.start, frontier.generation, counts
+        frontier.name, crawl.settings.job, start, frontier.generation, counts
     ):
         logger.info("%s", line, extra=extra)
     if crawl.location.private:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scrapy_focus.candidate import Candidate
+from scrapy_focus.exceptions import FrontierBusy, FrontierError
 from scrapy_focus.frontier.choosing import Chooser
 from scrapy_focus.frontier.contract import (
     ASIDE,
@@ -124,8 +125,7 @@ class SQLiteFrontier(Frontier):
                 self._join(job, resume, policy, now)
             db.stop_waiting()
         except BaseException:
-            self._jobs.release()
-            db.close()
+            self._let_go()
             raise
 
     def _join(self, name: str, resume: bool | None, policy: str, now: float) -> None:
@@ -409,7 +409,17 @@ class SQLiteFrontier(Frontier):
         return number
 
     def close(self, reason: str, *, finished: bool, now: float) -> None:
-        with self.transaction():
-            self._jobs.end(reason, finished, now)
+        try:
+            with self.transaction():
+                self._jobs.end(reason, finished, now)
+        except FrontierBusy:
+            raise  # it can be closed in a moment
+        except FrontierError:
+            # Without its lock the run counts as dead: whoever comes next takes its leases back.
+            self._let_go()
+            raise
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._jobs.release()
         self._db.close()

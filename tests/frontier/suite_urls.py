@@ -306,19 +306,6 @@ class Waiting(Store):
         assert take(frontier, now=T0 + 1e9) == []
         assert frontier.counts(T0).hosts == {"held": 1}
 
-    def test_very_much_at_once(self) -> None:
-        """More becomes due than one call looks at: the rest is due at once, too."""
-        frontier = self.open()
-        self.paces.gap = 5.0
-        hosts = [str(number) for number in range(1200)]
-        offer(frontier, *(f"{host}/1" for host in hosts))
-        offer(frontier, *(f"{host}/2" for host in hosts), ready_at=T0 + 5)
-        for now in (T0, T0 + 5):
-            found = 0
-            while (due := frontier.next_due(now)) is not None and due <= now:
-                found += len(take(frontier, 200, now))
-            assert found == 1200
-
     def test_the_lease_agrees(self) -> None:
         """Whenever something is due, leasing then finds it."""
         frontier = self.open()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .helpers import MemoryStore, SQLiteStore
+from .helpers import T0, MemoryStore, SQLiteStore, offer, take
 from .suite_budget import Spending
 from .suite_ends import Counting, Settling
 from .suite_hosts import Caps, Pacing, Turns
@@ -19,3 +19,16 @@ class TestSQLite(
     Adding, Ordering, Waiting, Pacing, Turns, Caps, Settling, Spending, Counting, SQLiteStore
 ):
     """A file."""
+
+    def test_very_much_at_once(self) -> None:
+        """More becomes due than one call looks at: the rest is due at once, too."""
+        frontier = self.open()
+        self.paces.gap = 5.0
+        hosts = [str(number) for number in range(1200)]
+        offer(frontier, *(f"{host}/1" for host in hosts))
+        offer(frontier, *(f"{host}/2" for host in hosts), ready_at=T0 + 5)
+        for now in (T0, T0 + 5):
+            found = 0
+            while (due := frontier.next_due(now)) is not None and due <= now:
+                found += len(take(frontier, 200, now))
+            assert found == 1200

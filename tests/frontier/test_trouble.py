@@ -8,6 +8,8 @@ import sqlite3
 import stat
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from scrapy_focus.frontier import database
 from scrapy_focus.frontier.database import APPLICATION_ID, Database
 
 from .children import run
-from .helpers import T0, SQLiteStore, offer, take, take_urls
+from .helpers import T0, SQLiteStore, candidate, offer, take, take_urls
 
 
 class Trouble(SQLiteStore):
@@ -147,6 +149,21 @@ class TestFiles(Trouble):
         connection.close()
         assert frontier.counts(T0).added == 0
 
+    def test_an_error_at_the_end_lets_go(self) -> None:
+        """The run then counts as dead, and what it had leased comes back."""
+        frontier = self.open()
+        offer(frontier, "a/1")
+        take(frontier)
+        connection = sqlite3.connect(self.path)
+        connection.execute("ALTER TABLE runs RENAME TO runs2")
+        with pytest.raises(FrontierError, match="cannot be used"):
+            frontier.close("shutdown", finished=False, now=T0)
+        connection.execute("ALTER TABLE runs2 RENAME TO runs")
+        connection.close()
+        assert list(self.path.parent.glob("*.run-*")) == []
+        again = self.open()
+        assert (again.start, again.counts(T0).leased) == ("resumed", 0)
+
 
 class TestLocked(Trouble):
     """Another program holds the file when a run opens it."""
@@ -189,8 +206,6 @@ class TestLocked(Trouble):
         code = "f = open_(); say(f.start, f.counts(T0).added)"
         with frontier.transaction():
             offer(frontier, "a/1")
-            import threading
-
             found: list[list[str]] = []
             thread = threading.Thread(target=lambda: found.append(run(code, self.path, T0)))
             thread.start()
@@ -320,6 +335,17 @@ class TestDurability(SQLiteStore):
         assert frontier._db.one("PRAGMA synchronous") == (1,)
         assert frontier._db.one("PRAGMA busy_timeout") == (0,)
         assert frontier._db.one("PRAGMA application_id") == (APPLICATION_ID,)
+
+    def test_the_log_is_copied_back_in_the_background(self) -> None:
+        frontier = self.open()
+        for number in range(5):
+            found = [candidate(f"a/{number}/{n}", request=b"x" * 2000) for n in range(500)]
+            frontier.add(found, T0)
+        patience = 100
+        while self.path.stat().st_size < 1_000_000 and (patience := patience - 1):
+            time.sleep(0.1)
+        assert patience
+        assert frontier.counts(T0).added == 2500
 
     def test_full(self) -> None:
         assert self.open(full=True)._db.one("PRAGMA synchronous") == (2,)

@@ -57,7 +57,7 @@ class PydocSpider(scrapy.Spider):
         "FOCUS_MAX_PAGES": 1_000,
         # The policy: all modules first, then what they link to.
         "FOCUS_POLICY": "breadth",
-        # The server is ours, and answers one request at a time.
+        # The server is ours. It answers one request at a time, and lets five more stand in line.
         "DOWNLOAD_DELAY": 0,
         "CONCURRENT_REQUESTS_PER_DOMAIN": 4,
         "LOGSTATS_INTERVAL": 5,
