@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -113,6 +114,14 @@ class Engine:
             slot.randomize_delay = False
         slot.delay = delay if own else max(slot.delay, delay)
 
+    def take_back(self, request: Request) -> None:
+        """Take a request back that has just reached the downloader, before it is sent."""
+        slot = self.slot(request.meta.get("download_slot"))
+        if slot is not None:
+            # Its delay is what the site asks for: this lets it count from now on.
+            slot.lastseen = time.monotonic()
+        call_later(0, self.drop_queued, [request])
+
     def drop_queued(self, requests: Iterable[Request]) -> None:
         """Take requests back that wait in the downloader for their turn: on closing nobody
         should wait for a site's delay."""
@@ -122,7 +131,7 @@ class Engine:
                 slot.queue.remove(entry)
                 # It is no failure: it goes back to the frontier, with its errback.
                 entry[0].errback = None
-                entry[1].errback(IgnoreRequest("The crawl is closing"))
+                entry[1].errback(IgnoreRequest("Given back to the frontier"))
 
 
 class _InProgress(set[Request]):

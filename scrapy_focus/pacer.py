@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Seconds that a host's first page waits for its Crawl-delay where it is. A longer wait would
+#: keep a place in the downloader from other hosts: the page goes back to the frontier.
+_SHORT = 1.0
+
 #: Rounds of failed connections after which a host is held.
 _PATIENCE = 3
 
@@ -72,6 +76,8 @@ class Pacer:
         self._parsers: dict[str, RobotParser] = {}
         self._delays: dict[str, float] = {}
         self._touched: dict[str, float] = {}
+        #: Until when groups must wait whose robots.txt has just asked for it.
+        self._early: dict[str, float] = {}
         self._failures: dict[str, _Trouble] = {}
         self._refusals: dict[str, _Trouble] = {}
 
@@ -104,13 +110,17 @@ class Pacer:
             self._known.add(group)
             self._writer.event(lambda: self._frontier.touch(group, time.time()))
 
+    def slow_down(self, request: Request, flight: Flight | None) -> str:
+        """Set the request's downloader slot to the pace of its group, which is returned."""
+        group = flight.lease.candidate.group if flight else group_of(request)
+        slot = request.meta.get("download_slot", group)
+        self._engine.slow_down(slot, self.least_gap(group), own=not self._throttled)
+        return group
+
     def reached(self, request: Request, flight: Flight | None, now: float) -> None:
         """A request reached the downloader: robots.txt and media as well as our own."""
-        group = flight.lease.candidate.group if flight else group_of(request)
+        group = self.slow_down(request, flight)
         self._touched[group] = now
-        self._engine.slow_down(
-            request.meta.get("download_slot"), self.least_gap(group), own=not self._throttled
-        )
         if flight:
             lease = flight.lease
             lease.gap = max(lease.gap, self._delays.get(group, 0.0))
@@ -160,17 +170,29 @@ class Pacer:
         if clamped:
             self._stats.inc_value("focus/delay/clamped")
         delay = self._delays[group] = max(delay, self._delays.get(group, 0.0))
-        fetched = self._touched.get(group, time.time())
+        # A cache may have answered for robots.txt: then nobody was touched.
+        fetched = max(self._touched.get(name, 0.0) for name in (group, host_of(request)))
         if delay or group not in self._known:
             self._writer.event(lambda: self._frontier.pace(group, delay, fetched))
         self.settle_robots(group)
-        self._engine.slow_down(
-            request.meta.get("download_slot", group), self.least_gap(group), own=not self._throttled
-        )
+        self.slow_down(request, None)
         ready = fetched + self.least_gap(group)
-        while not self._engine.closing and (wait := ready - time.time()) > 0:
+        if ready - time.time() > _SHORT:
+            self._early[group] = ready
+        while not self._engine.closing and 0 < (wait := ready - time.time()) <= _SHORT:
             await sleep(min(wait, 0.2))
         self._engine.wake()
+
+    def is_early(self, flight: Flight, now: float) -> bool:
+        """Whether a request reaches the downloader long before its host may be touched: it
+        was handed out before the host's robots.txt was read."""
+        group = flight.lease.candidate.group
+        ready = self._early.get(group)
+        if ready is None:
+            return False
+        if ready <= now:
+            del self._early[group]
+        return now < ready
 
     def _crawl_delay(self, robotparser: RobotParser, request: Request) -> Any:
         try:
@@ -194,8 +216,11 @@ class Pacer:
 def group_of(request: Request) -> str:
     """The pace group of a request that did not come through the frontier."""
     slot = request.meta.get("download_slot")
-    if isinstance(slot, str):
-        return slot
+    return slot if isinstance(slot, str) else host_of(request)
+
+
+def host_of(request: Request) -> str:
+    """The host of a request; empty where it has none."""
     try:
         return canonical_host(request.url)
     except InvalidHost:

@@ -194,9 +194,10 @@ def _strings(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     try:
-        items = tuple(value)
+        # Scrapy passes over a None among allowed_domains.
+        items = tuple(item for item in value if item is not None)
     except TypeError:
-        items = (None,)
+        items = (0,)
     if not all(isinstance(item, str) for item in items):
         raise SettingError(f"{name} is {value!r}; it must be a list of strings.")
     return items

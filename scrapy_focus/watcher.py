@@ -44,10 +44,14 @@ class Watcher:
         connect(self._pacer.robots_parsed, signals.robots_parsed)
 
     def _reached(self, request: Request) -> None:
-        flight = self._flights.get(request)
-        self._pacer.reached(request, flight, time.time())
+        flight, now = self._flights.get(request), time.time()
         if flight:
             self._flights.reached(flight, request.meta.get("download_slot"))
+        if flight and self._pacer.is_early(flight, now):
+            self._pacer.slow_down(request, flight)
+            self._crawl.engine.take_back(request)
+        else:
+            self._pacer.reached(request, flight, now)
         self._changed()
 
     def _downloaded(self, response: Response, request: Request) -> None:

@@ -124,13 +124,21 @@ class Project:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start ``scrapy`` with these arguments; its log goes to ``log.txt``."""
+        return self._start("-m", "scrapy", *arguments)
+
+    def script(self, source: str, *arguments: str, timeout: float = 120) -> Run:
+        """Run a script in the project's folder to its end."""
+        (self.folder / "script.py").write_text(textwrap.dedent(source))
+        return self.wait(self._start("script.py", *arguments), timeout)
+
+    def _start(self, *arguments: str) -> subprocess.Popen[str]:
         (self.folder / "stats.json").unlink(missing_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
         environment.pop("SCRAPY_SETTINGS_MODULE", None)
         environment.update(self.environment)
         with (self.folder / "log.txt").open("w") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "scrapy", *arguments],
+                [sys.executable, *arguments],
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -10,8 +10,15 @@ import pytest
 from tests.project import Project
 from tests.site import Answer, Hit, Site, links, redirect
 
-SLOW = """
+SPIDERS = """
+from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.asyncio import sleep
+
+
+class Veto:
+    def process_request(self, request):
+        if "/veto" in request.url:
+            raise IgnoreRequest
 
 
 class Slow(Follow):
@@ -26,13 +33,14 @@ WIDE = {"CONCURRENT_REQUESTS": 16, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
 
 
 def shop(hit: Hit) -> Answer | str:
-    """A front page that links to 60 pages. Some of them are refused by robots.txt, fail once,
-    or are reached over two hops; each is slow enough for many to be in flight."""
+    """A front page that links to 60 pages. Some of them are refused by robots.txt or by a
+    middleware, fail once, or are reached over two hops; each is slow enough for many to be in
+    flight."""
     if hit.path == "/robots.txt":
         return Answer("User-agent: *\nDisallow: /private\n")
     if hit.path == "/":
-        kinds = ("page", "private", "retry", "hop")
-        return links(*(f"/{kinds[n % 4]}/{n}" for n in range(60)))
+        kinds = ("page", "private", "retry", "hop", "veto")
+        return links(*(f"/{kinds[n % 5]}/{n}" for n in range(60)))
     kind = hit.path.split("/")[1]
     if kind == "hop":
         return redirect(hit.path.replace("hop", "hop2"))
@@ -61,7 +69,13 @@ def pages(site: Site, host: str | None = None) -> set[str]:
 
 def test_pages_are_exact_and_a_larger_budget_goes_on(tmp_path: Path) -> None:
     with Site(Flaky()) as site:
-        project = Project(tmp_path / "p", ROBOTSTXT_OBEY=True, **WIDE)
+        project = Project(
+            tmp_path / "p",
+            SPIDERS,
+            ROBOTSTXT_OBEY=True,
+            DOWNLOADER_MIDDLEWARES={"spiders.Veto": 50},
+            **WIDE,
+        )
         seed = f"url={site.url()}"
         for budget in (10, 25):
             run = project.crawl("follow", seed, FOCUS_MAX_PAGES=budget)
@@ -80,7 +94,7 @@ def test_pages_are_exact_and_a_larger_budget_goes_on(tmp_path: Path) -> None:
         rest = project.crawl("follow", seed, FOCUS_MAX_PAGES=0)
     assert rest.reason == "finished"
     assert rest.stats["focus/waiting"] == 0
-    assert len(pages(site)) == len(project.pages) == 46
+    assert len(pages(site)) == len(project.pages) == 37
     attempts = [path for path in site.paths() if not path.startswith("/retry")]
     assert len(attempts) == len(set(attempts))
 
@@ -160,7 +174,7 @@ def test_bytes(tmp_path: Path) -> None:
     page = links(*(f"/{n}" for n in range(100))).ljust(10_000)
 
     with Site(lambda hit: Answer(page, delay=0.02)) as site:
-        project = Project(tmp_path / "p", SLOW, CONCURRENT_REQUESTS=1, FOCUS_JOB="one")
+        project = Project(tmp_path / "p", SPIDERS, CONCURRENT_REQUESTS=1, FOCUS_JOB="one")
         for limit, enough in ((50_000, 5), (75_000, 8)):
             run = project.crawl("follow", f"url={site.url()}", FOCUS_MAX_BYTES=limit)
             assert run.reason == "focus_max_bytes"

@@ -144,7 +144,10 @@ def test_url_without_host(url: str) -> None:
         "http://user\\:x@good.example/",
         "http://[@good.example/",
         "http://[::1]@good.example/",
+        "http://\u2100@good.example/",
         "http://%62ücher.example/",
+        # "1." in one character, next to one that must be encoded.
+        "http://»\u2488/",
         "http://example.com:80:90/",
         "http://example.com:80x/",
         "http://example.com:-80/",

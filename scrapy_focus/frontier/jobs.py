@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scrapy_focus.exceptions import FrontierError
+from scrapy_focus.frontier.contract import ASIDE
 from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.ledger import Ledger
 from scrapy_focus.frontier.rows import Host, Rows
@@ -20,6 +21,25 @@ _LEASED_BY = f"SELECT {_LEASED_ROW} FROM urls AS u WHERE u.run = ?"
 _ENDED = (
     f"SELECT {_LEASED_ROW} FROM runs AS r CROSS JOIN urls AS u ON u.run = r.id"
     " WHERE r.job = ? AND r.ended IS NULL AND r.id <> ? AND u.ready_at <= ?"
+)
+# A run that opens looks at all its hosts: nobody has told its queues while nobody was at it.
+# (UPDATE … FROM would do as well, but not in the SQLite 3.26 of RHEL 8.)
+_LOOK = (
+    "UPDATE queues SET aged = ?2, at = (SELECT CASE WHEN max(next_at, held) > ?3"
+    " THEN max(next_at, held) ELSE 0.0 END FROM hosts WHERE id = pace),"
+    " tie = CASE WHEN ?2 THEN ifnull(head_id, 0)"
+    " ELSE (SELECT touched FROM hosts WHERE id = pace) END WHERE job = ?1"
+)
+# Served by urls_deferred.
+_READ_AGAIN = (
+    "UPDATE urls SET ready_at = 1 WHERE job = ? AND charged IN (0, 1) AND state = 0"
+    " AND ready_at > 0 AND ready_at = ? AND run IS NULL"
+)
+# What was touched in the future was touched by a clock that has been put right since.
+_REPAIR = (
+    "UPDATE hosts SET next_at = ?1 + max(0, next_at - touched),"
+    " held = CASE WHEN held > touched THEN ?1 + held - touched ELSE held END, touched = ?1"
+    " WHERE touched > ?1 + 60"
 )
 _FREE = "UPDATE urls SET ready_at = 0, run = NULL, in_flight = 0 WHERE id = ?"
 # Served by runs_open and urls_leased.
@@ -98,6 +118,7 @@ class Jobs:
             raise FrontierError(
                 f"The folder of the frontier {self._db.path} takes no lock file: {error.strerror}."
             ) from error
+        self._db.execute(_REPAIR, (now,))
         self.recover(now)
         self._recount(now)
         last = self._db.one(
@@ -137,6 +158,13 @@ class Jobs:
         number = self._db.execute(sql, values).lastrowid
         assert number is not None
         return number
+
+    def look_around(self, aged: int, now: float) -> None:
+        """Fit the job's queues to its hosts and to this run's order, and let what no run
+        before could read be tried again."""
+        self._db.execute(_LOOK, (self._job, aged, now))
+        self._db.execute(_READ_AGAIN, (self._job, ASIDE))
+        self._rows.forget()
 
     def recover(self, now: float) -> None:
         """Take back what runs had leased whose process is dead."""

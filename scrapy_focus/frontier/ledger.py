@@ -13,7 +13,7 @@ _COUNTERS = ("added", "leased", "done", "failed", "dropped", "pages", "bytes", "
 _ADD = f"UPDATE jobs SET {', '.join(f'{name} = {name} + ?' for name in _COUNTERS)} WHERE id = ?"
 _ADD_REASON = (
     "INSERT INTO reasons (job, kind, reason, count) VALUES (?1, ?2, ?3, ?4)"
-    " ON CONFLICT DO UPDATE SET count = count + ?4"
+    " ON CONFLICT (job, kind, reason) DO UPDATE SET count = count + ?4"
 )
 # Served by the unique index of queues: all queues of one host of a job.
 _HOST_PAGES = "SELECT ifnull(sum(pages), 0) FROM queues WHERE job = ? AND host = ?"

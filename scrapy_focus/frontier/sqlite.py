@@ -63,19 +63,6 @@ _CHANGE = (
 )
 _LEAVE = "UPDATE urls SET in_flight = 0 WHERE id = ? AND attempts = ? AND run = ? AND in_flight = 1"
 _RENEW = "UPDATE urls SET ready_at = ? WHERE id = ? AND attempts = ? AND run = ?"
-# A run that opens looks at all its hosts: nobody has told its queues while nobody was at it.
-_LOOK = (
-    "UPDATE queues SET at = s.at, tie = s.tie, aged = ?2 FROM (SELECT q.id, CASE"
-    " WHEN max(h.next_at, h.held) > ?3 THEN max(h.next_at, h.held) ELSE 0.0 END AS at,"
-    " CASE WHEN ?2 THEN ifnull(q.head_id, 0) ELSE h.touched END AS tie"
-    " FROM queues AS q CROSS JOIN hosts AS h ON h.id = q.pace WHERE q.job = ?1) AS s"
-    " WHERE queues.id = s.id AND (queues.at <> s.at OR queues.tie <> s.tie OR aged <> ?2)"
-)
-# Served by urls_deferred.
-_READ_AGAIN = (
-    "UPDATE urls SET ready_at = 1 WHERE job = ? AND charged IN (0, 1) AND state = 0"
-    " AND ready_at > 0 AND ready_at = ? AND run IS NULL"
-)
 # Served by the primary key (the + keeps the planner from sorting the whole job each time):
 # in steps, so that no row is changed under the cursor.
 _SOME = "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
@@ -138,9 +125,7 @@ class SQLiteFrontier(Frontier):
         self._ledger.save()
         self._ledger.load(self._job)
         self._ledger.revise()
-        self._db.execute(_LOOK, (self._job, self._aged, now))
-        self._db.execute(_READ_AGAIN, (self._job, ASIDE))
-        self._rows.forget()
+        self._jobs.look_around(self._aged, now)
 
     # -- transactions ---------------------------------------------------------------
 

@@ -104,6 +104,28 @@ class TestChanges(SQLiteStore):
         assert self.rows(f"SELECT count(*) FROM urls WHERE ready_at = {ASIDE}") == [(0,)]
 
 
+class TestClock(SQLiteStore):
+    """A clock that was wrong and has been put right: nobody waits for its future."""
+
+    def test_that_went_ahead(self) -> None:
+        day = 86_400.0
+        first = self.open(now=T0 + day, paces=Paces(10.0))
+        offer(first, "a/1", "b/1", "b/2", now=T0 + day)
+        assert take_urls(first, 2, T0 + day) == ["a/1", "b/1"]
+        first.hold("b", T0 + day + 70, T0 + day + 1)
+        first.close("shutdown", finished=False, now=T0 + day)
+        again = self.open(now=T0)
+        assert again.next_due(T0) == T0 + 10
+        assert take_urls(again, now=T0 + 10) == ["a/1"]
+        assert again.next_due(T0 + 10) == T0 + 70
+
+    def test_of_two_processes_that_differ_a_little(self) -> None:
+        first = self.open(now=T0 + 2, paces=Paces(10.0))
+        offer(first, "a/1", "a/2", now=T0 + 2)
+        take(first, now=T0 + 2)
+        assert self.open(now=T0).next_due(T0) == T0 + 12
+
+
 class TestClearing(SQLiteStore):
     """Old generations go in steps."""
 

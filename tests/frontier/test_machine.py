@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from scrapy_focus.frontier import ASIDE, Counts, Ending, Frontier, Lease, Limits
 from scrapy_focus.frontier.memory import MemoryFrontier
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
-from .helpers import T0, Paces
+from .helpers import T0, Paces, abandon
 
 GROUPS = ["a", "b", "c", "slot"]
 PLACES = [("a", "a"), ("b", "b"), ("c", "c"), ("a", "slot"), ("b", "slot"), ("", "")]
@@ -68,7 +69,7 @@ class Frontiers(RuleBasedStateMachine):
         slow=st.sampled_from([0.0, 5.0]),
     )
     def start(self, limits: Limits, ties: Any, gap: float, cap: int, slow: float) -> None:
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = Path(tempfile.mkdtemp())
         self.now = T0
         self.paces = Paces(gap, cap, {"b": (slow, cap), "": (0.0, 0)})
         self.limits, self.order = limits, Order(ties=ties)
@@ -80,7 +81,7 @@ class Frontiers(RuleBasedStateMachine):
 
     def open_sqlite(self) -> SQLiteFrontier:
         return SQLiteFrontier(
-            Path(self.folder.name, "frontier.db"),
+            self.folder / "frontier.db",
             "job",
             pace=self.paces,
             now=self.now,
@@ -235,8 +236,8 @@ class Frontiers(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "sqlite"):
-            self.sqlite.close("finished", finished=True, now=self.now)
-            self.folder.cleanup()
+            abandon(self.sqlite)
+            shutil.rmtree(self.folder)
 
 
 def view(lease: Lease) -> tuple[Any, ...]:

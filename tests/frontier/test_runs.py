@@ -213,12 +213,20 @@ class TestEnds(SQLiteStore):
     def test_finished_though_another_run_was_killed(self) -> None:
         first, second = self.open(), self.open()
         offer(first, "a/1")
-        take(first)
-        abandon(first)
-        assert not second.others(T0)
         drain(second)
+        abandon(first)
         second.close("finished", finished=True, now=T0)
         assert self.open().start == "restarted"
+
+    def test_not_finished_if_the_killed_run_had_leases(self) -> None:
+        first, second = self.open(), self.open()
+        offer(first, "a/1")
+        take(first)
+        abandon(first)
+        second.close("finished", finished=True, now=T0)
+        again = self.open()
+        assert again.start == "resumed"
+        assert take_urls(again) == ["a/1"]
 
     def test_leases_go_back(self) -> None:
         frontier = self.open(paces=Paces(50.0, 1))

@@ -1,0 +1,6 @@
+"""What the frontier costs, and what its peers cost, measured in one run.
+
+``python -m tests.benchmarks`` from the repository's root measures everything and prints
+tables; ``--help`` says how to measure less. The figures are ratios within one run: each
+measurement has a process of its own, and all schedulers take turns, several times.
+"""
