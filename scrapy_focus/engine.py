@@ -6,10 +6,12 @@ sentence: better no crawl than one whose outcomes nobody sees.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -225,27 +227,30 @@ def spider_arguments(crawler: Crawler) -> dict[str, Any]:
     """The arguments that a crawl's spider was made with.
 
     Scrapy keeps them nowhere but in the frame of :meth:`Crawler.crawl_async
-    <scrapy.crawler.Crawler.crawl_async>`, which is below this call. Under
-    :meth:`Crawler.crawl <scrapy.crawler.Crawler.crawl>` with the asyncio reactor it is
-    not; then they are what the spider has kept of them under their own names.
+    <scrapy.crawler.Crawler.crawl_async>` or :meth:`Crawler.crawl
+    <scrapy.crawler.Crawler.crawl>`. Should that not be found, they are what the spider has
+    kept of them under their own names.
     """
-    codes = {crawl.__code__ for crawl in (_unwrapped(Crawler.crawl_async), _unwrapped(Crawler.crawl))}
-    for frame in _frames():
+    codes = {inspect.unwrap(crawl).__code__ for crawl in (Crawler.crawl_async, Crawler.crawl)}
+    for frame in _frames(crawler):
         if frame.f_code in codes and frame.f_locals.get("self") is crawler:
             positional = {str(i): value for i, value in enumerate(frame.f_locals["args"])}
             return {**positional, **frame.f_locals["kwargs"]}
     return _kept_arguments(crawler.spider)
 
 
-def _unwrapped(function: Any) -> Any:
-    return inspect.unwrap(function)
-
-
-def _frames() -> Iterator[Any]:
-    frame: Any = sys._getframe(1)
+def _frames(crawler: Crawler) -> Iterator[FrameType]:
+    """The frames below this call; then those that wait, of which one holds the crawler:
+    with the asyncio reactor ``Crawler.crawl`` waits for a task, which makes this call."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
         frame = frame.f_back
+    for holder in gc.get_referrers(crawler):
+        # Python 3.10 keeps a generator's frame as an object of its own.
+        waiting = holder.gi_frame if isinstance(holder, GeneratorType) else holder
+        if isinstance(waiting, FrameType):
+            yield waiting
 
 
 def _kept_arguments(spider: Any) -> dict[str, Any]:

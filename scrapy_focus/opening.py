@@ -18,6 +18,7 @@ from scrapy_focus.flights import Flights
 from scrapy_focus.frontier import Frontier, Limits, Order
 from scrapy_focus.frontier.memory import MemoryFrontier
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
+from scrapy_focus.gate import RobotsGate
 from scrapy_focus.intake import Intake
 from scrapy_focus.location import Location, find
 from scrapy_focus.pacer import Pacer
@@ -56,6 +57,7 @@ class Crawl:
     frontier: Frontier
     storage: RequestStorage
     flights: Flights
+    gate: RobotsGate
     intake: Intake
 
     @property
@@ -107,6 +109,7 @@ def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
         frontier=frontier,
         storage=storage,
         flights=flights,
+        gate=RobotsGate(crawler.settings.getbool("ROBOTSTXT_OBEY") and bool(engine)),
         intake=intake,
     )
     if not tool:

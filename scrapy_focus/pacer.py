@@ -174,7 +174,8 @@ class Pacer:
         fetched = max(self._touched.get(name, 0.0) for name in (group, host_of(request)))
         if delay or group not in self._known:
             self._writer.event(lambda: self._frontier.pace(group, delay, fetched))
-        self.settle_robots(group)
+        # The group opens when this request reaches the downloader, or has left: the next one
+        # would be due together with it.
         self.slow_down(request, None)
         ready = fetched + self.least_gap(group)
         if ready - time.time() > _SHORT:

@@ -139,6 +139,10 @@ class Scheduler(BaseScheduler):
         """The best request whose host may be touched now, or ``None``."""
         if not self._open or self._failed or self._waits_for_links:
             return None
+        assert self._crawl
+        gate = self._crawl.gate
+        if gate and (flight := gate.next()):
+            return self._fly(flight)
         now = time.time()
         if not self._dirty and (self._due is None or now < self._due):
             return None
@@ -148,7 +152,7 @@ class Scheduler(BaseScheduler):
                 if lease is None:
                     return None
                 flight = self._door.leave(lease, now)
-                if flight is not None:
+                if flight is not None and gate.admit(flight):
                     return self._fly(flight)
             self._engine.wake()
         except FrontierBusy:
@@ -162,7 +166,7 @@ class Scheduler(BaseScheduler):
         it. Changes nothing."""
         if self._crawl is None or not self._open or self._failed:
             return False
-        if self._writer.promising or self._others:
+        if self._writer.promising or self._others or self._crawl.gate:
             return True
         now = time.time()
         try:

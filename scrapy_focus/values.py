@@ -91,6 +91,8 @@ def _show(cls: type) -> str:
 def encode(value: Any, room: int = MAX_NESTING) -> Any:
     """*value* as something that :mod:`json` writes and reads without a change.
 
+    A string of lxml's comes back as a plain one.
+
     :param room: how many more levels of containers are allowed
     :raises Unstorable: for a value that would not come back equal and of the same type
     """
@@ -190,6 +192,9 @@ def _encode_clock(tag: str) -> Callable[[Any, int], Any]:
 def _encode_object(value: Any, cls: Any, room: int) -> Any:
     if issubclass(cls, Enum):
         return _encode_member(value, cls)
+    if issubclass(cls, str) and cls.__module__ == "lxml.etree":
+        # Text that knows its place in a page, such as CrawlSpider's meta["link_text"].
+        return _encode_str(str.__str__(value), room)
     state = dict(getattr(value, "__dict__", ()))
     if issubclass(cls, tuple) and isinstance(static(cls, "_fields"), tuple):
         content: Any = _encode_list(tuple.__iter__(value), room)

@@ -42,11 +42,15 @@ class Watcher:
         connect(self._left, signals.request_left_downloader)
         connect(self._received, signals.response_received)
         connect(self._pacer.robots_parsed, signals.robots_parsed)
+        connect(crawl.gate.robots_parsed, signals.robots_parsed)
 
     def _reached(self, request: Request) -> None:
         flight, now = self._flights.get(request), time.time()
         if flight:
             self._flights.reached(flight, request.meta.get("download_slot"))
+            self._crawl.gate.settle(request)
+            if self._crawl.gate:
+                self._crawl.engine.wake()
         if flight and self._pacer.is_early(flight, now):
             self._pacer.slow_down(request, flight)
             self._crawl.engine.take_back(request)
@@ -85,6 +89,7 @@ class Watcher:
         if not flight.reached:
             # A cache or a middleware answered: the host was not touched.
             flight.left = True
+            self._crawl.gate.left(flight.request)
             self._pacer.settle_robots(flight.lease.candidate.group)
             self._writer.left(flight.lease, time.time(), fetched=False)
             self._changed()
@@ -94,10 +99,11 @@ class Watcher:
         flight = self._flights.pop(request)
         if flight is None:
             return
-        candidate = flight.lease.candidate
         forbidden = not flight.reached and self._pacer.forbids(request)
         outcome = flight.outcome(forbidden)
-        self._pacer.settle_robots(candidate.group)
+        self._crawl.gate.left(request)
+        if self._crawl.gate.knows(request):
+            self._pacer.settle_robots(flight.lease.candidate.group)
         stats = self._crawl.stats
         if outcome.ending is Ending.DONE:
             stats.inc_value("focus/done")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import ctypes
 import json
+import math
 import os
 import random
 import re
@@ -152,7 +153,10 @@ def test_while_a_crawl_is_at_it_after_a_kill_and_at_the_end(tmp_path: Path) -> N
     with Site(answer, [STALLED, COOLING, HELD]) as site:
         seeds = "url=" + ",".join(site.url(host=host) for host in site.hosts)
         process = project.start("crawl", "follow", "-a", seeds)
-        done = "SELECT done FROM jobs WHERE leased = 1 AND EXISTS (SELECT 1 FROM hosts WHERE held)"
+        done = (
+            "SELECT done FROM jobs WHERE leased = 1 AND seconds > 0"
+            " AND EXISTS (SELECT 1 FROM hosts WHERE held > 0)"
+        )
         try:
             wait_for(lambda: "/stalled" in site.paths(STALLED) and "/1" in site.paths(HELD))
             wait_for(lambda: site.paths(COOLING) and project.rows(done) >= [(5,)])
@@ -528,6 +532,14 @@ def test_a_read_only_folder_that_a_crawl_is_writing(
     store.close("enough", finished=False, now=time.time())
 
 
+def test_a_crawl_that_ends_while_it_is_looked_at(made: Path) -> None:
+    store = open_(made, "live")
+    with look_at(made) as db:
+        assert len(find_jobs(db)) == 2
+        store.close("enough", finished=False, now=time.time())
+    assert [path.name for path in made.parent.iterdir()] == ["frontier.db"]
+
+
 KILLED = """
 import os, sys, time
 sys.path[:] = {path!r}
@@ -572,6 +584,32 @@ def test_what_a_crash_leaves(
         assert (job["added"], job["waiting"], job["lost"]) == (5, 3, 2)
     after = files(killed.parent)
     assert {**after, shm.name: b""} == {**before, shm.name: b""}
+
+
+WITHOUT_LOG = """
+import os, sqlite3
+connection = sqlite3.connect({file!r}, isolation_level=None)
+assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE urls SET url = url || hex(zeroblob(1000))")
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_crash_leaves_on_a_network_drive(tmp_path: Path) -> None:
+    """There is no log to read past a half done write: it has to be undone first."""
+    path = tmp_path / "frontier.db"
+    make(path, "job", [f"http://a.test/{number}" for number in range(500)])
+    code = WITHOUT_LOG.format(file=str(path))
+    subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    before = files(tmp_path)
+    assert "frontier.db-journal" in before
+    message = error("stats", "--frontier", path, cwd=tmp_path)
+    assert "was left in the middle of a write; the next crawl puts it right." in message
+    assert files(tmp_path) == before
+    make(path, "other", [])
+    assert len(jobs("--frontier", path, cwd=tmp_path)) == 2
 
 
 def test_a_file_that_may_not_be_read(made: Path) -> None:
@@ -715,13 +753,9 @@ def test_what_a_retired_host_may_still_hand_out_comes_first(tmp_path: Path) -> N
     store.add([candidate("http://a.test/hop", rank=9.0, charged=True)], now)
     store.lease(1, now, now + 1000)
     assert [row.url[14:] for row in listed(path, "waiting")] == ["hop", "1", "2"]
-    with look_at(path) as db:
-        (job,) = read_jobs(db, now)
-    assert job.due.waits_for == "ready"
+    assert due(path, now) == (now, "ready", "a.test")
     store.lease(1, now, now + 1000)
-    with look_at(path) as db:
-        (job,) = read_jobs(db, now)
-    assert job.due == (None, "leased", None)
+    assert due(path, now) == (None, "leased", None)
     store.close("enough", finished=False, now=now)
 
 
@@ -745,7 +779,8 @@ def test_states_and_counts_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             options.setdefault("host", None)
             return list(read_urls(db, job.id, now, state=state, limit=limit, **options))
 
-        (counts,) = [r.counts for r in read_jobs(db, now) if r.job == job]
+        (job_report,) = read_jobs(db, [job], now)
+        counts = job_report.counts
         assert counts == store.counts(now)
         for state in STATES:
             rows = found(state)
@@ -774,8 +809,23 @@ def test_states_and_counts_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def due(path: Path, now: float) -> report.Due:
     with look_at(path) as db:
-        (job,) = read_jobs(db, now)
-    return job.due
+        (found,) = read_jobs(db, find_jobs(db), now)
+    return found.due
+
+
+def test_a_host_that_is_held_without_end(tmp_path: Path) -> None:
+    path, now = tmp_path / "frontier.db", time.time()
+    store = open_(path)
+    store.add([candidate("http://held.test/", rank=math.inf)], now)
+    store.hold("held.test", math.inf, now)
+    assert due(path, now) == (None, "held", "held.test")
+    store.close("focus_held", finished=False, now=now)
+    job = only_job("--frontier", path, cwd=tmp_path)
+    assert (job["next_due"], job["waits_for"], job["waits_for_host"]) == (None, "held", "held.test")
+    shown = text("stats", "--frontier", path, cwd=tmp_path)
+    assert "Next URL: at no time that is known: held.test is held\n" in shown
+    (row,) = urls("--frontier", path, cwd=tmp_path)
+    assert row["rank"] is None
 
 
 def test_what_a_crawl_that_stands_still_waits_for(tmp_path: Path) -> None:
@@ -784,6 +834,7 @@ def test_what_a_crawl_that_stands_still_waits_for(tmp_path: Path) -> None:
     assert due(path, now) == (None, None, None)
     store.add([candidate("http://late.test/", ready_at=now + 900)], now)
     assert due(path, now) == (now + 900, "deferred", "late.test")
+    assert due(path, now + 901) == (now + 901, "deferred", "late.test")
     store.add([candidate("http://held.test/")], now)
     store.hold("held.test", now + 800, now)
     assert due(path, now) == (now + 800, "held", "held.test")

@@ -218,7 +218,9 @@ def test_an_error_in_a_plugin_loses_no_crawl(site: Site, tmp_path: Path) -> None
         ({"spiders.Near": "first"}, "FOCUS_PLUGINS gives 'spiders.Near' the order 'first'"),
     ],
 )
-def test_plugins_that_cannot_be_used(tmp_path: Path, plugins: dict[str, Any], sentence: str) -> None:
+def test_plugins_that_cannot_be_used(
+    tmp_path: Path, plugins: dict[str, Any], sentence: str
+) -> None:
     run = Project(tmp_path / "p", SPIDERS, FOCUS_PLUGINS=plugins).crawl("follow", "url=data:,")
     assert run.returncode == 1
     assert sentence in run.log

@@ -1,8 +1,6 @@
 """Politeness (DESIGN.md, sections 2 to 5): when each host is asked, and who waits meanwhile.
 
-Lower bounds on gaps are strict. They are read where a request reaches the downloader: on a
-busy machine it may be read late by the server, and the next one in time. What the server
-saw is compared as well. Upper bounds are generous.
+Lower bounds on gaps are strict, upper bounds are generous.
 """
 
 from __future__ import annotations
@@ -10,95 +8,13 @@ from __future__ import annotations
 import signal
 import time
 from email.utils import formatdate
-from itertools import pairwise
 from pathlib import Path
-from statistics import mean, median
-from typing import Any
+from statistics import mean
 
 import pytest
 
-from tests.project import Project
+from tests.paced import EXACT, Crawl, gaps, host, numbered
 from tests.site import Answer, Hit, Site, links, redirect
-
-SPIDERS = """
-import time
-from scrapy.robotstxt import ProtegoRobotParser
-
-
-class Sent:
-    \"\"\"Notes when each request is handed to the downloader.\"\"\"
-
-    @classmethod
-    def from_crawler(cls, crawler):
-        self = cls()
-        crawler.signals.connect(self.note, signals.request_reached_downloader)
-        return self
-
-    def note(self, request):
-        now = time.time()
-        with open("sent.txt", "a") as file:
-            file.write(f"{now} {request.url}\\n")
-
-
-class LiteralParser(ProtegoRobotParser):
-    \"\"\"Protego reads a Crawl-delay that makes no sense as none; other parsers do not.\"\"\"
-
-    def __init__(self, robotstxt_body, spider):
-        super().__init__(robotstxt_body, spider)
-        _, found, self.delay = robotstxt_body.decode().partition("Crawl-delay:")
-
-    def crawl_delay(self, user_agent):
-        return float(self.delay) if self.delay else None
-
-
-class Media(Follow):
-    name = "media"
-
-    def parse(self, response):
-        yield from super().parse(response)
-        if response.url == self.url:
-            yield {"file_urls": [self.url + f"file{n}" for n in range(3)]}
-
-
-class Slots(Follow):
-    \"\"\"Gives hosts whose page says so one slot of their own.\"\"\"
-
-    name = "slots"
-
-    async def start(self):
-        for url in self.url.split(","):
-            slot = {"download_slot": "ours"} if "own" in url else {}
-            yield Request(url, meta=slot)
-"""
-
-#: What a clock and a float may be off.
-EXACT = 0.005
-
-
-class Crawl(Project):
-    """A project that notes when its requests went out."""
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        extensions = {"spiders.StatsOut": 0, "spiders.Sent": 0}
-        super().__init__(folder, SPIDERS, EXTENSIONS=extensions, **settings)
-
-    def sent(self, *urls: str) -> list[float]:
-        """When requests to URLs that start with one of *urls* went out."""
-        lines = (self.folder / "sent.txt").read_text().splitlines()
-        found = [line.split(" ") for line in lines]
-        return sorted(float(at) for at, url in found if url.startswith(urls))
-
-
-def gaps(times: list[float]) -> list[float]:
-    return [b - a for a, b in pairwise(times)]
-
-
-def host(number: int) -> str:
-    return f"127.0.1.{number}"
-
-
-def numbered(count: int, first: int = 1) -> str:
-    return links(*(f"/{n}" for n in range(first, first + count)))
 
 
 def test_delays_jitter_and_slots(tmp_path: Path) -> None:
@@ -152,80 +68,6 @@ def test_media_keep_to_the_pace(tmp_path: Path) -> None:
     assert run.reason == "finished"
     assert sorted(site.paths()) == ["/", "/file0", "/file1", "/file2", "/more"]
     assert min(site.gaps(site.hosts[0])) >= 0.3
-
-
-def test_crawl_delay(tmp_path: Path) -> None:
-    """20 fast hosts and a slow one (scrapy#892, #1371, #2474), robots.txt files of all kinds
-    (crawler-commons#139, stormcrawler#549), refusals that cost no turn."""
-    fast = [host(n) for n in range(1, 21)]
-    slow, huge, odd, negative, short, burst, refusing = other = [host(n) for n in range(21, 28)]
-    robots = {
-        slow: "Crawl-delay: 1",
-        huge: "Crawl-delay: 100000",
-        odd: "Crawl-delay: nan",
-        negative: "Crawl-delay: -1",
-        short: "Crawl-delay: 0.1",
-        burst: "Crawl-delay: 0.3",
-        refusing: "Disallow: /no",
-    }
-    pages = {
-        # Its queue runs empty after each page, and its pace is kept (nutch#729).
-        slow: {"/": links("/1"), "/1": links("/2"), "/2": links("/3"), "/3": ""},
-        huge: {"/": links("/1")},
-        odd: {"/": numbered(5)},
-        negative: {"/": numbered(5)},
-        short: {"/": numbered(3)},
-        refusing: {"/": links(*(f"/no{n}" for n in range(20)), "/yes")},
-    }
-
-    def answer(hit: Hit) -> Answer | str:
-        if hit.path == "/robots.txt":
-            body = f"User-agent: *\n{robots.get(hit.host, '')}\n"
-            return Answer(body, delay=0.2 if hit.host == burst else 0)
-        if hit.host in fast:
-            return numbered(10)
-        return pages.get(hit.host, {}).get(hit.path, "a page")
-
-    with Site(answer, fast + other) as site:
-        crawl = Crawl(
-            tmp_path / "p",
-            ROBOTSTXT_OBEY=True,
-            ROBOTSTXT_PARSER="spiders.LiteralParser",
-            FOCUS_MAX_CRAWL_DELAY=1,
-            CONCURRENT_REQUESTS=8,
-            DOWNLOAD_SLOTS={
-                short: {"delay": 0.5, "jitter": 0},
-                refusing: {"delay": 1, "jitter": 0},
-            },
-        )
-        seeds = [site.url("/", h) for h in (slow, *fast, *other[1:])]
-        seeds += [site.url(f"/{n}", burst) for n in range(5)]
-        run = crawl.crawl("follow", "url=" + ",".join(seeds))
-
-    def sent(name: str) -> list[float]:
-        return crawl.sent(site.url("/", name))
-
-    assert run.reason == "finished"
-    # From robots.txt to the first page, and from page to page.
-    assert len(sent(slow)) == 5
-    assert min(gaps(sent(slow))) >= 1 - EXACT
-    assert median(gaps(sent(slow))) < 1.05
-    assert min(site.gaps(slow)) >= 0.75
-    assert max(site.log, key=lambda hit: hit.time * (hit.host in fast)).time < sent(slow)[-1]
-    assert all(len(site.paths(h)) == 11 for h in fast)
-    # Clamped and counted, or no delay at all.
-    assert min(gaps(sent(huge))) >= 1 - EXACT
-    assert sent(odd)[-1] < sent(slow)[-1]
-    assert sent(negative)[-1] < sent(slow)[-1]
-    assert run.stats["focus/delay/clamped"] == 3
-    # The longer of the two; robots.txt itself is not the frontier's to delay.
-    assert min(gaps(sent(short)[1:])) >= 0.5 - EXACT
-    # Six that waited for robots.txt together.
-    assert len(sent(burst)) == 7
-    assert min(gaps(sent(burst))) >= 0.3 - EXACT
-    # A turn each would be 20 s.
-    assert run.stats["focus/dropped/robots"] == 20
-    assert sent(refusing)[-1] - sent(refusing)[0] < 10
 
 
 def test_hosts_take_turns_side_by_side(tmp_path: Path) -> None:
@@ -398,26 +240,3 @@ def test_a_hosts_pace_outlives_a_run(tmp_path: Path, sign: int) -> None:
     # The first page is asked for again if its outcome was not stored yet.
     assert 2 <= len(crawl.sent(site.url())) <= 3
     assert min(gaps(crawl.sent(site.url()))) >= 3 - EXACT
-
-
-def test_a_stop_waits_for_no_host(tmp_path: Path) -> None:
-    """scrapy#4749: requests that wait for a Crawl-delay go back, at once."""
-
-    def answer(hit: Hit) -> Answer | str:
-        return "User-agent: *\nCrawl-delay: 30\n" if hit.path == "/robots.txt" else numbered(5)
-
-    with Site(answer) as site:
-        crawl = Crawl(tmp_path / "p", ROBOTSTXT_OBEY=True)
-        seeds = ",".join(site.url(f"/seed{n}") for n in range(5))
-        asked: list[float] = []
-
-        def robots_asked() -> bool:
-            if site.log and not asked and "Crawled (200)" in crawl.log:
-                asked.append(time.monotonic())
-            return bool(asked)
-
-        run = crawl.crawl_until(robots_asked, f"url={seeds}", sign=signal.SIGINT)
-        assert time.monotonic() - asked[0] < 15
-    assert run.reason == "shutdown"
-    assert run.stats["focus/waiting"] == 5
-    assert site.paths() == []

@@ -47,9 +47,7 @@ def _crawl(request: pytest.FixtureRequest, tmp_path: Path, site: Site) -> Iterat
     assert list(before) == ["frontier.db"]
     yield crawl
     assert {path.name: path.read_bytes() for path in crawl.frontier.parent.iterdir()} == before
-    assert "scrapy_focus" not in crawl.log.partition("Overridden settings")[0]
-    for line in crawl.log.splitlines():
-        assert "Frontier:" not in line
+    assert "Frontier:" not in crawl.log
     site.log.clear()
     assert crawl.crawl("follow", url).reason == "finished"
     assert sorted(site.paths()) == ["/1", "/2"]
@@ -57,8 +55,9 @@ def _crawl(request: pytest.FixtureRequest, tmp_path: Path, site: Site) -> Iterat
 
 def test_shell(crawl: Project, site: Site) -> None:
     """Also a second fetch of a page that the job has had, or the shell has."""
-    code = "fetch('{0}/1'); fetch('{0}/0'); fetch('{0}/1'); print('got', response.url, response.status)"
-    run = crawl.run("shell", site.url("/0"), "-c", code.format(site.url("")))
+    fetches = "".join(f"fetch({site.url(path)!r}), " for path in ("/1", "/0", "/1"))
+    code = f"({fetches} print('got', response.url, response.status))"
+    run = crawl.run("shell", site.url("/0"), "-c", code)
     assert run.returncode == 0
     assert f"got {site.url('/1')} 200" in run.log
     assert site.paths() == ["/0", "/1", "/0", "/1"]

@@ -142,9 +142,7 @@ def check(args: list[str], opts: argparse.Namespace) -> None:
 def stats(db: Database, opts: argparse.Namespace) -> Iterator[str]:
     """The lines of ``scrapy frontier stats``."""
     now = time.time()
-    reports = read_jobs(db, now, old=opts.all)
-    wanted = choose(db, [report.job for report in reports], opts.job)
-    reports = [report for report in reports if report.job in wanted]
+    reports = read_jobs(db, choose(db, find_jobs(db, old=opts.all), opts.job), now)
     if opts.json:
         yield views.stats_json(db.path, reports, now)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +190,7 @@ def url_json(job: Job, row: UrlRow) -> str:
         "state": row.state,
         "url": masked(row.url),
         "host": row.host,
-        "rank": row.rank,
+        "rank": row.rank if math.isfinite(row.rank) else None,
         "due": _due(row),
         "lease_end": row.ready_at if row.state == "leased" else None,
         "attempts": row.attempts,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from scrapy_focus.exceptions import FrontierError
-from scrapy_focus.frontier.contract import Counts
+from scrapy_focus.frontier.contract import ASIDE, Counts
 from scrapy_focus.frontier.database import Database, migrations
 from scrapy_focus.frontier.runs import is_alive
 
@@ -99,7 +99,7 @@ class Run(NamedTuple):
 class Due(NamedTuple):
     """When the next URL of a job can be handed out, and what it waits for."""
 
-    #: Unix time in seconds, not after now for at once; ``None`` if no time is known.
+    #: Unix time in seconds, *now* for at once; ``None`` if no time is known.
     at: float | None = None
     #: ``None`` if nothing is left.
     waits_for: WaitsFor | None = None
@@ -159,13 +159,16 @@ def look_at(path: Path) -> Iterator[Database]:
 
     :raises scrapy_focus.exceptions.FrontierError: if there is none that can be read
     """
-    quiet = not Path(f"{path}-wal").exists()
+    log = Path(f"{path}-wal")
+    tidy = not log.exists()
     try:
         with closing(_open(path)) as db:
             _check(db)
             yield db
+            # A crawl that ended meanwhile has left its log to the last one out.
+            tidy = tidy or not db.execute(_OPEN_RUNS).fetchall()
     finally:
-        if quiet:
+        if tidy and log.exists():
             _tidy(path)
 
 
@@ -176,8 +179,12 @@ def _open(path: Path) -> Database:
         raise FrontierError(f"The frontier {path} cannot be read: {error.strerror}.") from error
     except FrontierError as error:
         cause = str(error.__cause__)
-        beside = [Path(f"{path}-{name}") for name in ("wal", "journal")]
-        if "readonly" in cause and not any(file.exists() for file in beside):
+        if "readonly" in cause and Path(f"{path}-journal").exists():
+            raise FrontierError(
+                f"The frontier {path} was left in the middle of a write; the next crawl puts it "
+                "right."
+            ) from error.__cause__
+        if "readonly" in cause and not Path(f"{path}-wal").exists():
             # In a folder that takes no -shm file; without a -wal file nobody is at it.
             return Database(path, read_only=True, immutable=True)
         if "readonly" in cause or "unable to open" in cause:
@@ -203,7 +210,7 @@ def _check(db: Database) -> None:
 
 def _tidy(path: Path) -> None:
     """Even a reader makes a -wal and a -shm file where there are none, and leaves them. The
-    last connection that may write removes them, and changes nothing else."""
+    last connection that may write removes them, and no other one does."""
     with suppress(sqlite3.Error):
         address = f"{path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(address, uri=True, timeout=0)) as connection:
@@ -224,17 +231,15 @@ def find_jobs(db: Database, *, old: bool = False) -> list[Job]:
     return [job for job in jobs if old or job.latest]
 
 
-def read_jobs(db: Database, now: float, *, old: bool = False) -> list[JobReport]:
-    """How the jobs of a frontier stand, all at one moment; what was run last first.
-
-    :param old: also generations that a later one has replaced
-    """
+def read_jobs(db: Database, jobs: Iterable[Job], now: float) -> list[JobReport]:
+    """How these jobs stand, all at one moment."""
     with db.reading():
         # Before the snapshot: a run stores that it has ended, then lets go of its lock.
         runs = db.execute(_OPEN_RUNS).fetchall()
         dead = {number for number, token in runs if not is_alive(db.path, token)}
     with db.snapshot():
-        return [_read_job(db, job, dead, now) for job in find_jobs(db, old=old)]
+        known = {job.id: job for job in find_jobs(db, old=True)}
+        return [_read_job(db, known[job.id], dead, now) for job in jobs]
 
 
 def _read_job(db: Database, job: Job, dead: set[int], now: float) -> JobReport:
@@ -249,6 +254,8 @@ def _read_job(db: Database, job: Job, dead: set[int], now: float) -> JobReport:
     if job.latest and runs and not live:
         due.append(Due(now, "lost"))
     first = min(due, key=_time, default=Due(None, _no_time(counts)))
+    if _time(first) >= ASIDE:
+        first = first._replace(at=None)
     return JobReport(job, runs, counts, first)
 
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,6 +67,8 @@ class Bench:
     folder: Path
     redis: RedisServer | None
     say: Callable[[str], None]
+    #: Measurements that have failed; the others go on.
+    failures: list[str] = field(default_factory=list)
 
     def pick(self, tiny: T, quick: T, normal: T, full: T | None = None) -> T:
         """What belongs to the size that was asked for."""
@@ -103,7 +105,9 @@ class Bench:
         if not path.exists() or _too_old(path, fill):
             self.say(f"  filling a frontier: {fill.name}")
             with self.fresh() as folder:
-                sample = run_child(folder, "frontiers:fill", {"path": "frontier.db", **asdict(fill)})
+                sample = run_child(
+                    folder, "frontiers:fill", {"path": "frontier.db", **asdict(fill)}
+                )
                 (folder / "frontier.db").rename(path)
             path.with_suffix(".json").write_text(json.dumps(sample), encoding="utf-8")
         return path
@@ -114,13 +118,26 @@ class Bench:
         return dict(json.loads(text))
 
     def alternate(self, cases: Mapping[str, Callable[[], Sample]]) -> dict[str, list[Sample]]:
-        """Measure all cases in turn, as often as there are rounds."""
+        """Measure all cases in turn, as often as there are rounds.
+
+        A sample that failed has nothing but ``failed``.
+        """
         samples: dict[str, list[Sample]] = {name: [] for name in cases}
         for number in range(self.rounds):
             for name, case in cases.items():
                 self.say(f"  {name} ({number + 1} of {self.rounds})")
-                samples[name].append(case())
+                try:
+                    sample = case()
+                except MeasurementError as error:
+                    self.fail(f"{name}: {error}")
+                    sample = {"failed": "failed"}
+                samples[name].append(sample)
         return samples
+
+    def fail(self, text: str) -> None:
+        """Keep in mind that something could not be measured, and say it."""
+        self.failures.append(text)
+        self.say(text)
 
 
 def _too_old(path: Path, fill: Fill) -> bool:
@@ -155,17 +172,40 @@ def run_child(folder: Path, function: str, arguments: Mapping[str, Any]) -> Samp
     return dict(json.loads(result.read_text(encoding="utf-8")))
 
 
+def at(*keys: str) -> Callable[[Sample], Any]:
+    """What a sample has under these keys, one within the other."""
+
+    def value(sample: Sample) -> Any:
+        found: Any = sample
+        for key in keys:
+            found = found[key]
+        return found
+
+    return value
+
+
 def middle(samples: list[Sample], value: Callable[[Sample], float | None]) -> float | None:
     """The median of a value over the rounds, or ``None`` where no round has it."""
-    found = [number for number in map(value, samples) if number is not None]
+    values = [value(sample) for sample in samples if "failed" not in sample]
+    found = [number for number in values if number is not None]
     return median(found) if found else None
 
 
 def ratio(
-    ours: list[Sample], theirs: list[Sample], value: Callable[[Sample], float | None]
+    ours: list[Sample],
+    theirs: list[Sample],
+    value: Callable[[Sample], float | None],
+    base: Callable[[Sample], float | None] | None = None,
 ) -> float | None:
     """The median over the rounds of our value divided by theirs of the same round: what
-    slows the machine down for a while slows both."""
-    pairs = [(value(a), value(b)) for a, b in zip(ours, theirs, strict=True)]
+    slows the machine down for a while slows both.
+
+    :param base: what to divide by, if it is not the same value
+    """
+    pairs = [
+        (value(a), (base or value)(b))
+        for a, b in zip(ours, theirs, strict=True)
+        if "failed" not in a and "failed" not in b
+    ]
     found = [a / b for a, b in pairs if a is not None and b]
     return median(found) if found else None

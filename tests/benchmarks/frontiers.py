@@ -6,6 +6,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -114,14 +115,12 @@ def add_many(frontier: Frontier, source: Iterator[Candidate], number: int, now: 
     watch = Watch()
     while number > 0:
         batch = list(islice(source, min(BATCH, number)))
-        watch.time(lambda: frontier.add(batch, now))
+        watch.time(partial(frontier.add, batch, now))
         number -= len(batch)
     return watch
 
 
-def fill(
-    path: str, urls: int, hosts: int, seen: int, cooling: float, ranks: str
-) -> dict[str, Any]:
+def fill(path: str, urls: int, hosts: int, seen: int, cooling: float, ranks: str) -> dict[str, Any]:
     """Make a frontier that holds so much; see :class:`tests.benchmarks.bench.Fill`."""
     now = time.time()
     frontier = open_frontier(path, now, cooling)
@@ -173,7 +172,7 @@ class Crawl:
             leases = self.lease.time(self._lease)
             if not leases:
                 raise RuntimeError("nothing to lease: the hosts do not suffice for the delay")
-            self.settle.time(lambda: _finish(self.frontier, leases, self.now))
+            self.settle.time(partial(_finish, self.frontier, leases, self.now))
 
     def work(self, number: int, source: Iterator[Candidate], links: int) -> None:
         """So many pages as the Scheduler does them: the settlement of one, its links and the
@@ -182,8 +181,7 @@ class Crawl:
         for _ in range(number):
             self.now += self._step
             found = list(islice(source, links))
-            before = leases
-            leases = self.page.time(lambda: self._turn(before, found))
+            leases = self.page.time(partial(self._turn, leases, found))
 
     def _lease(self) -> list[Lease]:
         return self.frontier.lease(1, self.now, self.now + _LEASE_TIME)

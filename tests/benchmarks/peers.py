@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from scrapy import Request
 
+    from tests.benchmarks.bench import Bench
+
 OURS = "scrapy_focus"
 MEMORY = "memory"
 JOBDIR = "JOBDIR, disk queue"
@@ -40,9 +42,11 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def available(redis: bool) -> list[str]:
+def peers_of(bench: Bench) -> list[str]:
     """The schedulers that can be measured here, ours first."""
-    missing = set() if redis else {REDIS}
+    missing = set() if bench.redis else {REDIS}
+    if bench.size == "tiny":
+        missing |= {JOBDIR, SQLITE}
     if not hasattr(scrapy.squeues, "PickleLifoSQLiteQueue"):
         missing.add(SQLITE)  # new in Scrapy 2.19
     return [name for name in SETTINGS if name not in missing]

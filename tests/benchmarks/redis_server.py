@@ -8,6 +8,10 @@ import subprocess
 import tempfile
 import time
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _PATIENCE = 10.0
 
@@ -19,7 +23,7 @@ class RedisServer:
     itself and added to what its clients cost.
     """
 
-    def __enter__(self) -> RedisServer:
+    def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="redis-")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

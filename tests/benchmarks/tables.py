@@ -11,7 +11,7 @@ Cell = str | int | float | None
 
 @dataclass
 class Table:
-    """Figures under headings; a float is shown with three digits that count, ``None`` as –."""
+    """Figures under headings; a float is shown with three digits that count, ``None`` as a dash."""
 
     title: str
     columns: Sequence[str]
@@ -22,7 +22,8 @@ class Table:
         widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)]
         rule = "  ".join("=" * width for width in widths)
         numeric = [
-            all(not isinstance(row[index], str) for row in self.rows) for index in range(len(widths))
+            all(not isinstance(row[index], str) for row in self.rows)
+            for index in range(len(widths))
         ]
         lines = [_line(row, widths, numeric) for row in [list(self.columns), *cells]]
         body = [rule, lines[0], rule, *lines[1:], rule]

@@ -10,10 +10,10 @@ from typing import Any
 # Each finds rows that contradict themselves.
 CONTRADICTIONS = {
     "a queue's counts": """
-        SELECT q.id, q.waiting, q.ready, sum(u.run IS NULL), sum(u.ready_at = 0) FROM queues AS q
+        SELECT q.id, q.waiting, q.ready, sum(u.state = 0 AND u.run IS NULL) AS waits,
+        sum(u.ready_at = 0) AS is_ready FROM queues AS q
         LEFT JOIN urls AS u ON u.queue = q.id AND u.state = 0 GROUP BY q.id
-        HAVING q.waiting <> ifnull(sum(u.run IS NULL), 0)
-        OR q.ready <> ifnull(sum(u.ready_at = 0), 0)""",
+        HAVING q.waiting <> ifnull(waits, 0) OR q.ready <> ifnull(is_ready, 0)""",
     "a queue's head": """
         SELECT q.id, q.head, q.head_id, q.retired FROM queues AS q WHERE q.head_id IS NOT (
         SELECT id FROM urls AS u WHERE u.queue = q.id AND state = 0 AND ready_at = 0

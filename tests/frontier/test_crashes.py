@@ -182,7 +182,8 @@ class Runs(RuleBasedStateMachine):
     @invariant()
     def holds(self) -> None:
         if hasattr(self, "path") and self.path.exists():
-            assert contradictions(self.path) == {}
+            found = contradictions(self.path)
+            assert not found, found
 
     def teardown(self) -> None:
         if not hasattr(self, "path"):
@@ -209,7 +210,8 @@ class Runs(RuleBasedStateMachine):
             frontier.settle([Outcome(lease, Ending.DONE) for lease in leases], [], self.now)
         assert found == self.stored.get(place, set()) - self.over.get(place, set())
         frontier.close("finished", finished=True, now=self.now)
-        assert contradictions(self.path) == {}
+        wrong = contradictions(self.path)
+        assert not wrong, wrong
 
 
 TestRuns = Runs.TestCase

@@ -1,0 +1,153 @@
+"""Several crawls on one frontier at once: processes on one job, spiders in one process."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.project import Project
+from tests.site import Answer, Hit, Site, links
+
+PAGES = 400
+#: Several, since all that crawl a host share what it grants.
+HOSTS = [f"127.0.0.{n}" for n in range(1, 6)]
+
+
+class Web(Site):
+    """Pages 0 to 399 that link others, on several hosts."""
+
+    def __init__(self) -> None:
+        super().__init__(self._page, HOSTS)
+
+    def page(self, number: int) -> str:
+        return self.url(f"/{number}", HOSTS[number % len(HOSTS)])
+
+    def _page(self, hit: Hit) -> Answer:
+        page = int(hit.path.strip("/"))
+        near = [*range(5 * page + 1, 5 * page + 6), 7 * page % PAGES, (page + 1) % PAGES]
+        # Slow enough that both have something to do.
+        return Answer(links(*(self.page(n) for n in near if n < PAGES)), delay=0.05)
+
+    def assert_whole(self, *projects: Project) -> None:
+        """Every page was fetched once, by one of the projects, and its callback ran."""
+        pages = Counter(self.page(n) for n in range(PAGES))
+        assert Counter(self.url(hit.path, hit.host) for hit in self.log) == pages
+        assert Counter(page for project in projects for page in project.pages) == pages
+        (job,) = projects[0].rows("SELECT finished IS NULL, added, done FROM jobs")
+        assert job == (0, PAGES, PAGES)
+        assert not list(projects[0].frontier.parent.glob("*.run-*"))
+
+
+def pair(folder: Path) -> tuple[Project, Project]:
+    """Two projects that share a frontier, each with its own log."""
+    first = Project(folder / "first", ROBOTSTXT_OBEY=False)
+    address = f"sqlite:///{first.frontier}"
+    return first, Project(folder / "second", ROBOTSTXT_OBEY=False, FOCUS_FRONTIER=address)
+
+
+def test_two_processes_on_one_job(tmp_path: Path) -> None:
+    """scrapy-redis#40, #107: each URL is fetched once, both work, and both end."""
+    projects = pair(tmp_path)
+    with Web() as web:
+        processes = [project.start("crawl", "follow", "-a", f"url={web.page(0)}") for project in projects]
+        runs = [project.wait(process) for project, process in zip(projects, processes, strict=True)]
+
+    assert [run.reason for run in runs] == ["finished", "finished"]
+    assert sum("joined" in run.log for run in runs) == 1
+    web.assert_whole(*projects)
+    assert all(len(project.pages) > 20 for project in projects)
+
+
+def test_one_of_two_is_stopped(tmp_path: Path) -> None:
+    """What it had taken goes to the other one, and the job ends when that has finished."""
+    first, second = pair(tmp_path)
+    with Web() as web:
+        one, two = (p.start("crawl", "follow", "-a", f"url={web.page(0)}") for p in (first, second))
+        first.wait_until(one, lambda: len(first.pages) > 20 and len(second.pages) > 20)
+        one.send_signal(signal.SIGINT)
+        assert first.wait(one).reason == "shutdown"
+        assert first.rows("SELECT finished FROM jobs") == [(None,)]
+        assert second.wait(two).reason == "finished"
+    web.assert_whole(first, second)
+
+
+def test_nobody_starts_over_what_another_is_at(tmp_path: Path) -> None:
+    """FOCUS_RESUME=False joins a job that a live run is at."""
+    first, second = pair(tmp_path)
+    with Web() as web:
+        arguments = ["crawl", "follow", "-a", f"url={web.page(0)}"]
+        one = first.start(*arguments)
+        first.wait_until(one, lambda: len(first.pages) > 20)
+        two = second.start(*arguments, "-s", "FOCUS_RESUME=False")
+        runs = [first.wait(one), second.wait(two)]
+    assert [run.reason for run in runs] == ["finished", "finished"]
+    assert "(generation 1), joined, another run is at it" in runs[1].log
+    web.assert_whole(first, second)
+
+
+SCRIPT = """
+    import sys
+    from scrapy.crawler import {process}
+    from scrapy.utils.project import get_project_settings
+    from spiders import Follow, StatsOut
+    from scrapy import Request, Spider
+
+    class Hidden(Follow):
+        name = "hidden"
+
+        def __init__(self, page, url, **kwargs):
+            super().__init__(**kwargs)
+            self.start_urls = [url + page]
+
+        async def start(self):
+            for url in self.start_urls:
+                yield Request(url)
+
+    settings = get_project_settings()
+    settings.set("EXTENSIONS", {{}})
+    {reactor}
+    process = {process}(settings)
+    process.crawl(Follow, url=sys.argv[1] + "/a/0")
+    process.crawl(Hidden, "/b/0", sys.argv[1])
+    process.crawl(Hidden, page="/c/0", url=sys.argv[1])
+    process.start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("process", "settings"),
+    [
+        ("AsyncCrawlerProcess", ""),
+        ("CrawlerProcess", ""),
+        ("CrawlerProcess", "twisted.internet.epollreactor.EPollReactor"),
+    ],
+    ids=["asyncio", "deferred", "epoll"],
+)
+def test_three_spiders_in_one_process(tmp_path: Path, process: str, settings: str) -> None:
+    """Three jobs on one file at once, told apart by their spiders' arguments."""
+    crawl = Project(tmp_path / "project", ROBOTSTXT_OBEY=False)
+    reactor = f'settings.set("TWISTED_REACTOR", "{settings}")' if settings else ""
+
+    def pages(hit: Hit) -> str:
+        folder = hit.path.rpartition("/")[0]
+        return links(*(f"{folder}/{n}" for n in range(40)))
+
+    with Site(pages) as site:
+        source = SCRIPT.format(process=process, reactor=reactor)
+        for times in (1, 2):
+            run = crawl.script(source, site.url(""))
+            assert run.returncode == 0
+            assert run.log.count("Spider closed (finished)") == 3
+            assert "Traceback" not in run.log
+            assert Counter(site.paths()) == {
+                f"/{folder}/{n}": times for folder in "abc" for n in range(40)
+            }
+        jobs = crawl.rows("SELECT name, max(generation) FROM jobs GROUP BY name ORDER BY name")
+        assert jobs == [
+            (f"follow url={site.url('/a/0')}", 2),
+            (f"hidden 0=/b/0 1={site.url('')}", 2),
+            (f"hidden page=/c/0 url={site.url('')}", 2),
+        ]
