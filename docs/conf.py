@@ -20,7 +20,7 @@ autodoc_member_order = "bysource"
 nitpick_ignore_regex = [
     (r"std:(setting|reqmeta|stat)", r"(?!FOCUS_|focus).*"),
     (r"std:signal", r".*"),
-    (r"py:.*", r"(scrapy|twisted|typing|typing_extensions|collections|contextlib|pathlib)\b(?!_).*"),
+    (r"py:.*", r"(scrapy|twisted|urllib|typing|typing_extensions|collections|contextlib|pathlib)\b(?!_).*"),
     (r"py:class", r"(Spider|Request|Crawler|RequestFingerprinterProtocol|Deferred|Self|BaseSettings|optional|Any)"),
     (r"py:class", r"(scrapy_focus\.frontier\.contract\.)?(Pace|_.*)"),
 ]

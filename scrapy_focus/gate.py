@@ -64,6 +64,8 @@ class RobotsGate:
     def left(self, request: Request) -> None:
         """A request was refused or answered on its way to the downloader. If it was the one
         that asks, the file is known, or the next one asks."""
+        if not self._asking:
+            return
         server = server_of(request)
         if self._asking.get(server) is request:
             del self._asking[server]

@@ -249,9 +249,7 @@ def spoil_folder(file: Path) -> None:
         (spoil_folder, "is a folder"),
     ],
 )
-def test_a_file_that_is_no_frontier(
-    crawl: Project, site: Site, spoil: Any, sentence: str
-) -> None:
+def test_a_file_that_is_no_frontier(crawl: Project, site: Site, spoil: Any, sentence: str) -> None:
     """It is refused, and stays as it is."""
     file = crawl.folder / "some.db"
     spoil(file)

@@ -181,9 +181,7 @@ def test_a_stop_before_the_seeds_are_in(tmp_path: Path, sign: signal.Signals) ->
         run = crawl.crawl_until(lambda: stored() > 300, url, spider="many", sign=sign)
         first = stored()
         assert 300 < first < 2000
-        run = crawl.crawl_until(
-            lambda: stored() == 2000, url, spider="many", sign=signal.SIGINT
-        )
+        run = crawl.crawl_until(lambda: stored() == 2000, url, spider="many", sign=signal.SIGINT)
         assert run.reason == "shutdown"
         assert stored() == 2000
         assert run.stats["focus/known_seeds"] == first
@@ -294,7 +292,7 @@ def test_outside_a_project(tmp_path: Path) -> None:
             log = runspider(tmp_path, *arguments)
             assert "Spider closed (finished)" in log
             assert "a new job" in log
-            assert "This frontier ends with the run. To keep it, set FOCUS_FRONTIER or JOBDIR" in log
+            assert "ends with the run. To keep it, set FOCUS_FRONTIER or JOBDIR" in log
             assert not list((tmp_path / "tmp").iterdir())
         assert Counter(site.paths()) == {f"/{n}": 2 for n in range(5)}
         # It goes also where the crawl does not come about.

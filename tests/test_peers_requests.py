@@ -32,9 +32,7 @@ FINGERPRINTERS = """
 def test_one_identity(tmp_path: Path) -> None:
     """scrapy#900, scrapy-redis#111: every part has the crawler's fingerprint, for seeds, links,
     retries and redirects, in this run and the next."""
-    crawl = project(
-        tmp_path, FINGERPRINTERS, REQUEST_FINGERPRINTER_CLASS="spiders.WithoutQuery"
-    )
+    crawl = project(tmp_path, FINGERPRINTERS, REQUEST_FINGERPRINTER_CLASS="spiders.WithoutQuery")
 
     def answer(hit: Hit) -> Answer | str:
         if hit.path == "/moved?x=1":
@@ -211,8 +209,10 @@ def test_what_cannot_be_stored_is_found_again(tmp_path: Path) -> None:
     with Site(answer) as site:
         url = f"url={site.url('')}"
         crawl.crawl_until(
-            lambda: set(held) <= set(site.paths())
-            and crawl.rows("SELECT sum(state) FROM urls") == [(2,)],
+            lambda: (
+                set(held) <= set(site.paths())
+                and crawl.rows("SELECT sum(state) FROM urls") == [(2,)]
+            ),
             url,
             spider="unstorable",
         )

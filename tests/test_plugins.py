@@ -215,7 +215,6 @@ def test_an_error_in_a_plugin_loses_no_crawl(site: Site, tmp_path: Path) -> None
     [
         ({"spiders.Missing": 1}, "FOCUS_PLUGINS names 'spiders.Missing', which cannot be loaded"),
         ({"spiders.Follow": 1}, "FOCUS_PLUGINS names 'spiders.Follow', which has none of the"),
-        ({"spiders.Near": "first"}, "FOCUS_PLUGINS gives 'spiders.Near' the order 'first'"),
     ],
 )
 def test_plugins_that_cannot_be_used(

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy.utils.test import get_crawler
 
+from scrapy_focus.components import build_policy
+from scrapy_focus.exceptions import SettingError
 from tests.project import Project
 from tests.site import Answer, Hit, Site, links
 
@@ -210,15 +213,14 @@ def test_a_retry_and_a_hop_keep_their_place(tmp_path: Path) -> None:
     assert site.paths() == expected
 
 
-@pytest.mark.parametrize(
-    ("policy", "sentence"),
-    [
-        ("best", "FOCUS_POLICY is 'best'; it must be one of priority, breadth, depth, random"),
-        ("spiders.Missing", "FOCUS_POLICY names 'spiders.Missing', which cannot be loaded"),
-        ("spiders.StatsOut", "FOCUS_POLICY names 'spiders.StatsOut', which is no policy"),
-    ],
-)
-def test_a_policy_that_is_none(tmp_path: Path, policy: str, sentence: str) -> None:
-    run = one_by_one(tmp_path / "p", FOCUS_POLICY=policy).crawl("follow", "url=http://127.0.0.1/")
+def test_a_policy_that_is_none(tmp_path: Path) -> None:
+    run = one_by_one(tmp_path / "p", FOCUS_POLICY="best").crawl("follow", "url=data:,")
     assert run.returncode == 1
+    sentence = "FOCUS_POLICY is 'best'; it must be one of priority, breadth, depth, random"
     assert sentence in run.log
+
+    crawler = get_crawler()
+    with pytest.raises(SettingError, match="FOCUS_POLICY names 'no.Such', which cannot be loaded"):
+        build_policy(crawler, "no.Such")
+    with pytest.raises(SettingError, match="FOCUS_POLICY names 'scrapy.Spider', which is no pol"):
+        build_policy(crawler, "scrapy.Spider")

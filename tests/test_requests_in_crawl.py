@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -70,17 +69,19 @@ CARRIES = """
                 cb_kwargs={"flags": ["flagged"]},
             )
             yield Request(url + "/jar", self.parse_answer, cookies=[{"name": "n", "value": "v"}])
-            yield FormRequest(url + "/form", self.parse_answer, formdata={"a": "1", "b": ["2", "3"]})
+            form = {"a": "1", "b": ["2", "3"]}
+            yield FormRequest(url + "/form", self.parse_answer, formdata=form)
             yield JsonRequest(url + "/json", self.parse_answer, data={"a": [1, None]})
             yield Request(url + "/head", self.parse_answer, method="HEAD")
             yield Request(url + "/missing", self.parse_answer, errback=self.failed)
-            yield Request(url + "/missing?ok", self.parse_answer, meta={"handle_httpstatus_list": [404]})
+            accepts = {"handle_httpstatus_list": [404]}
+            yield Request(url + "/missing?ok", self.parse_answer, meta=accepts)
 
         def checked(self, response, **kwargs):
             for name, value in VALUES.items():
                 for found in (response.meta[name], kwargs[name]):
                     assert found == value and type(found) is type(value), (name, found)
-            assert type(response.meta["keys"]) is dict and list(response.meta["keys"]) == [1, (2, 3), None]
+            assert list(response.meta["keys"]) == [1, (2, 3), None]
             self.note(response)
 
         def parse_answer(self, response, flags=None):

@@ -93,6 +93,11 @@ class Media(Follow):
         yield response.follow("/secret")
 
 
+class Ported(Follow):
+    name = "ported"
+    allowed_domains = ["example.test:8080"]
+
+
 class Seeds(Spider):
     name = "seeds"
     allowed_domains = ["example.test"]
@@ -339,14 +344,23 @@ def test_seeds_that_offsite_middleware_vetoes(site: Site, tmp_path: Path) -> Non
     assert site.log == []
 
 
-def test_a_port_in_the_domains(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spider", "settings", "name"),
+    [
+        ("ported", {}, "the spider's allowed_domains"),
+        ("follow", {"FOCUS_DOMAINS": ["example.test:8080"]}, "FOCUS_DOMAINS"),
+    ],
+)
+def test_a_port_in_the_domains(
+    site: Site, tmp_path: Path, spider: str, settings: dict[str, Any], name: str
+) -> None:
     """scrapy#50: a port there used to filter everything."""
-    project = project_at(site, tmp_path / "p", FOCUS_DOMAINS=["example.test:8080"])
-    run = project.crawl("follow", "url=http://example.test:8080/")
+    project = project_at(site, tmp_path / "p", **settings)
+    run = project.crawl(spider, "url=http://example.test:8080/")
 
     assert run.returncode == 1
     assert site.log == []
-    assert "FOCUS_DOMAINS: 'example.test:8080'" in messages(run.log, "ERROR")
+    assert f"{name}: 'example.test:8080'" in messages(run.log, "ERROR")
 
 
 def test_domains_wider_than_allowed_domains(site: Site, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ SPIDERS = """
 
         def failed(self, failure):
             name = failure.request.url.rpartition("/")[2]
-            yield Request(self.url + "/instead-of-" + name)
+            yield Request(self.url + "/not-" + name)
 
     class Idle(Spider):
         name = "idle"
@@ -143,8 +143,8 @@ def answer(hit: Hit) -> Answer | str:
         ("retries", {"/first": 1, "/retried": 3}, {"/first": 1, "/retried#given-up": 1}),
         (
             "errbacks",
-            {"/first": 1, "/missing": 1, "/gone": 2, "/instead-of-missing": 1, "/instead-of-gone": 1},
-            {"/first": 1, "/instead-of-missing": 1, "/instead-of-gone": 1},
+            {"/first": 1, "/missing": 1, "/gone": 2, "/not-missing": 1, "/not-gone": 1},
+            {"/first": 1, "/not-missing": 1, "/not-gone": 1},
         ),
         ("again", {"/poll": 5}, {"/poll": 5}),
         (

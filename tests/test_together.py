@@ -52,8 +52,8 @@ def test_two_processes_on_one_job(tmp_path: Path) -> None:
     """scrapy-redis#40, #107: each URL is fetched once, both work, and both end."""
     projects = pair(tmp_path)
     with Web() as web:
-        processes = [project.start("crawl", "follow", "-a", f"url={web.page(0)}") for project in projects]
-        runs = [project.wait(process) for project, process in zip(projects, processes, strict=True)]
+        processes = [p.start("crawl", "follow", "-a", f"url={web.page(0)}") for p in projects]
+        runs = [p.wait(process) for p, process in zip(projects, processes, strict=True)]
 
     assert [run.reason for run in runs] == ["finished", "finished"]
     assert sum("joined" in run.log for run in runs) == 1

@@ -32,15 +32,12 @@ the normal ones match.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
-from itertools import count
 from typing import Literal, TypeVar
-from urllib.parse import unquote
 
-from .hosts import InvalidHost, canonical_host, canonical_name, cleaned, shown
+from .globs import Pattern, as_written, compiled, decoded, normalised, pieces_of, readings
+from .hosts import InvalidHost, canonical_host, canonical_name, shown
 
 __all__ = ["InvalidScope", "Reason", "Scope"]
 
@@ -93,9 +90,9 @@ class Scope:
             problems.append(("max_depth", text))
         if problems:
             raise InvalidScope(problems)
-        self._include = _compiled(self._included, _normalised)
+        self._include = compiled(self._included, normalised)
         # Slashes are not merged here: "*//*" means two slashes, and would become "*/*".
-        self._exclude = _compiled(self._excluded, _decoded, _as_written)
+        self._exclude = compiled(self._excluded, decoded, as_written)
 
     def refuse(
         self, url: str, host: str | None, depth: int = 0, *, allow_offsite: bool = False
@@ -167,7 +164,7 @@ class Scope:
         return False
 
     def _by_pattern(self, url: str, host: str) -> Reason | None:
-        written, normal = _readings(url)
+        written, normal = readings(url)
         if (exclude := self._exclude) is not None:
             for path in written:
                 if exclude.match(host + path):
@@ -179,67 +176,15 @@ class Scope:
         return None
 
     def _excluded_by(self, url: str, host: str) -> str | None:
-        paths, _ = _readings(url)
+        paths, _ = readings(url)
         for pattern in self._excluded:
-            alone = _compiled([pattern], _decoded, _as_written)
+            alone = compiled([pattern], decoded, as_written)
             if alone and any(alone.match(host + path) for path in paths):
                 return pattern.text
         return None
 
 
-# --- the paths of URLs
-
-
-_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:(?://[^/?#\\]*)?([^?#]*)")
-_NOT_NORMAL = re.compile(r"[%\\]|//|/\.")
-_SLASHES = re.compile(r"/{2,}")
-
-
-def _readings(url: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the path in every reading (as written, too), and in the normal ones."""
-    match = _PATH.match(cleaned(url))
-    path = match[1] if match else ""
-    if not path.startswith(("/", "\\")):
-        path = "/" + path
-    if _NOT_NORMAL.search(path) is None:
-        return (path,), (path,)
-    decoded = _decoded(path)
-    one_slash_first = _without_dots(_SLASHES.sub("/", decoded))
-    dots_first = _SLASHES.sub("/", _without_dots(decoded))
-    normal = tuple(dict.fromkeys((one_slash_first, dots_first)))
-    return tuple(dict.fromkeys((path, decoded, *normal))), normal
-
-
-def _decoded(text: str) -> str:
-    # Bytes that are not UTF-8 are kept apart from each other, so that a pattern for the
-    # paths of a Latin-1 site matches those and no others.
-    return unquote(text, errors="surrogateescape").replace("\\", "/")
-
-
-def _without_dots(path: str) -> str:
-    """Resolve the dot segments of a path that starts with a slash (RFC 3986, 5.2.4)."""
-    if "/." not in path:
-        return path
-    kept: list[str] = []
-    segments = path.split("/")[1:]
-    for segment in segments:
-        if segment == "..":
-            del kept[-1:]
-        elif segment != ".":
-            kept.append(segment)
-    if segments[-1] in {".", ".."}:
-        kept.append("")
-    return "/" + "/".join(kept)
-
-
 # --- reading the rules
-
-
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    text: str  # as the user wrote it
-    host: str  # canonical, "*" for any
-    path: str  # with its leading slash, otherwise as written
 
 
 _T = TypeVar("_T")
@@ -313,7 +258,7 @@ _FILE_ENDING = re.compile(
 _GLOB_LABEL = re.compile(r"[a-z0-9_*-]{1,63}")
 
 
-def _pattern(entry: str) -> _Pattern:
+def _pattern(entry: str) -> Pattern:
     if scheme := _SCHEME.match(entry):
         raise ValueError(
             f"{entry!r} starts with a scheme, which is not compared; "
@@ -328,14 +273,14 @@ def _pattern(entry: str) -> _Pattern:
     host, slash, path = entry.partition("/")
     if _FILE_ENDING.fullmatch(host):
         raise ValueError(f"{entry!r} is a pattern on hosts; write {'/' + entry!r}.")
-    pattern = _Pattern(entry, _host_glob(entry, host), f"/{path}" if slash else "/*")
-    _pieces(pattern.path, _decoded)  # for its errors
+    pattern = Pattern(entry, _host_glob(entry, host), f"/{path}" if slash else "/*")
+    pieces_of(pattern.path, decoded)  # for its errors
     return pattern
 
 
-def _included_pattern(entry: str) -> _Pattern:
+def _included_pattern(entry: str) -> Pattern:
     pattern = _pattern(entry)
-    if {".", ".."} & set(_decoded(pattern.path).split("/")):
+    if {".", ".."} & set(decoded(pattern.path).split("/")):
         raise ValueError(
             f"{entry!r} has a '.' or '..' segment, which no path has in its normal form; "
             f"write the path that it leads to."
@@ -364,97 +309,6 @@ def _glob_label(entry: str, label: str) -> str:
             f"there, and a label of other letters without '*'."
         )
     return name.lower()
-
-
-# --- patterns as regular expressions
-
-
-def _as_written(text: str) -> str:
-    return text
-
-
-def _normalised(text: str) -> str:
-    return _SLASHES.sub("/", _decoded(text))
-
-
-def _compiled(
-    patterns: Iterable[_Pattern], *readers: Callable[[str], str]
-) -> re.Pattern[str] | None:
-    """Return one regular expression for all *patterns*, to match against host + path.
-
-    :param readers: each brings what is literal in the paths of the patterns into a form
-        that paths are compared in.
-    """
-    sources = [_source(pattern, reader) for pattern in patterns for reader in readers]
-    return re.compile("|".join(dict.fromkeys(sources)), re.DOTALL) if sources else None
-
-
-def _source(pattern: _Pattern, reader: Callable[[str], str]) -> str:
-    # The path starts with a slash and a host has none, so the two halves meet at one place.
-    host = _joined(_pieces(pattern.host, _as_written), "[^/]", "")
-    return host + _joined(_pieces(pattern.path, reader), ".", r"\Z")
-
-
-def _joined(pieces: Sequence[str], character: str, end: str) -> str:
-    first, *rest = pieces
-    if not rest:
-        return first + end
-    *middle, last = rest
-    source = first + "".join(_atomic(f"{character}*?{piece}") for piece in middle)
-    if end and not last:
-        return source  # The rest may be anything, so it need not be looked at.
-    return f"{source}{character}*{last}{end}"
-
-
-# The leftmost place for a piece between two wildcards is as good as any other, so it is
-# never looked for again: many wildcards in one pattern must not cost a power of the path.
-if sys.version_info >= (3, 11):
-
-    def _atomic(source: str) -> str:
-        return f"(?>{source})"
-
-else:
-    _group_numbers = count()
-
-    def _atomic(source: str) -> str:
-        name = f"_{next(_group_numbers)}"
-        return f"(?=(?P<{name}>{source}))(?P={name})"
-
-
-_TOKEN = re.compile(r"(\*+)|\[(!?)(\]?[^\]]*)\]|([^*\[]+)|\[", re.DOTALL)
-_CLASS_ITEM = re.compile(r"(.)-(.)|(.)", re.DOTALL)
-
-
-def _pieces(glob: str, reader: Callable[[str], str]) -> list[str]:
-    """Return what stands between the stars of *glob*, as regular expressions.
-
-    :param reader: see :func:`_compiled`.
-    :raises ValueError: for a bad character class.
-    """
-    pieces = [""]
-    for token in _TOKEN.finditer(glob):
-        star, negation, members, literal = token.groups()
-        if star:
-            pieces.append("")
-        elif literal:
-            pieces[-1] += re.escape(reader(literal))
-        elif members:
-            pieces[-1] += f"[{'^' if negation else ''}{_class_items(glob, members)}]"
-        else:
-            raise ValueError(
-                f"{glob!r} has a '[' that begins no character class; write '[[]' for the "
-                f"character itself."
-            )
-    return pieces
-
-
-def _class_items(glob: str, members: str) -> str:
-    items = ""
-    for low, high, single in (match.groups() for match in _CLASS_ITEM.finditer(members)):
-        if single is None and low > high:
-            raise ValueError(f"{glob!r} has a backward range; write '{high}-{low}'.")
-        items += re.escape(single) if single else f"{re.escape(low)}-{re.escape(high)}"
-    return items
 
 
 # --- messages

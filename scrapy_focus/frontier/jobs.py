@@ -61,8 +61,7 @@ _FLIGHTS = (
 )
 _OLD = (
     "SELECT id FROM jobs AS j WHERE cleared = 0 AND EXISTS (SELECT 1 FROM jobs AS n"
-    " WHERE n.name = j.name AND n.generation > j.generation)"
-    " AND NOT EXISTS (SELECT 1 FROM runs WHERE job = j.id AND ended IS NULL) LIMIT 1"
+    " WHERE n.name = j.name AND n.generation > j.generation) LIMIT 1"
 )
 # Served by urls_key and by the unique index of queues.
 _CLEAR_URLS = "DELETE FROM urls WHERE id IN (SELECT id FROM urls WHERE job = ? LIMIT ?)"

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from scrapy_focus.exceptions import FrontierError
 from scrapy_focus.frontier.contract import Limits
 from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.rows import Queue, Rows
 
 _COUNTERS = ("added", "leased", "done", "failed", "dropped", "pages", "bytes", "seconds")
 _ADD = f"UPDATE jobs SET {', '.join(f'{name} = {name} + ?' for name in _COUNTERS)} WHERE id = ?"
+_TOTALS = (
+    "SELECT j.pages, j.bytes, j.seconds, r.ended FROM runs AS r CROSS JOIN jobs AS j"
+    " ON j.id = r.job WHERE r.id = ?"
+)
 _ADD_REASON = (
     "INSERT INTO reasons (job, kind, reason, count) VALUES (?1, ?2, ?3, ?4)"
     " ON CONFLICT (job, kind, reason) DO UPDATE SET count = count + ?4"
@@ -37,11 +42,20 @@ class Ledger:
         #: Pages, bytes and seconds that the job has used.
         self.totals: tuple[int, int, float] = (0, 0, 0.0)
 
-    def load(self, job: int) -> None:
-        """Read how much of its budget the job has used: other runs use it as well."""
+    def load(self, job: int, run: int) -> None:
+        """Read how much of its budget the job has used: other runs use it as well.
+
+        :raises scrapy_focus.exceptions.FrontierError: if this run counts as dead. What it
+            wrote then, nobody would look after.
+        """
         self._job = job
-        found = self._db.one("SELECT pages, bytes, seconds FROM jobs WHERE id = ?", job)
-        self.totals = found or (0, 0, 0.0)
+        pages, size, seconds, ended = self._db.one(_TOTALS, run) or (0, 0, 0.0, None)
+        if ended is not None:
+            raise FrontierError(
+                f"Another process has taken this run's URLs in the frontier {self._db.path} "
+                "back, having found no lock file of it. Run again: the crawl goes on."
+            )
+        self.totals = (pages, size, seconds)
 
     def add(self, name: str, by: float, job: int | None = None) -> None:
         """Add to a counter of this job, or of another one."""

@@ -123,7 +123,7 @@ class SQLiteFrontier(Frontier):
         #: The policy that the job was last run with.
         self.policy_before = joined.policy
         self._ledger.save()
-        self._ledger.load(self._job)
+        self._ledger.load(self._job, self._run)
         self._ledger.revise()
         self._jobs.look_around(self._aged, now)
 
@@ -138,7 +138,7 @@ class SQLiteFrontier(Frontier):
         totals = self._ledger.totals
         try:
             with self._db.transaction():
-                self._ledger.load(self._job)
+                self._ledger.load(self._job, self._run)
                 yield
                 self._save()
         except BaseException:

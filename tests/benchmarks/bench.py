@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tests.benchmarks import frontiers
+
 if TYPE_CHECKING:
     from tests.benchmarks.redis_server import RedisServer
 
@@ -98,16 +100,15 @@ class Bench:
 
     def fill(self, fill: Fill) -> Path:
         """The file of a fill, made where it is not there yet."""
-        # Imported here: the command must be able to say what is missing.
-        from tests.benchmarks.frontiers import schema_name
-
-        path = self.folder / f"fill-{schema_name()}-{fill.name}.db"
+        path = self.folder / f"fill-{frontiers.schema_name()}-{fill.name}.db"
         if not path.exists() or _too_old(path, fill):
             self.say(f"  filling a frontier: {fill.name}")
             with self.fresh() as folder:
-                sample = run_child(
-                    folder, "frontiers:fill", {"path": "frontier.db", **asdict(fill)}
-                )
+                arguments = {"path": str(folder / "frontier.db"), **asdict(fill)}
+                if self.size == "tiny":
+                    sample = frontiers.fill(**arguments)
+                else:
+                    sample = run_child(folder, "frontiers:fill", arguments)
                 (folder / "frontier.db").rename(path)
             path.with_suffix(".json").write_text(json.dumps(sample), encoding="utf-8")
         return path

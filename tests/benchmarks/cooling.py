@@ -16,8 +16,9 @@ from scrapy import Request
 
 from tests.benchmarks.bench import Bench, Fill, Sample, at, middle, ratio
 from tests.benchmarks.driving import Flight, Hands, drive
-from tests.benchmarks.frontiers import Crawl, Watch, host_name, open_frontier, stop
+from tests.benchmarks.frontiers import Crawl, Watch, open_frontier, stop
 from tests.benchmarks.peers import OURS, settings_of
+from tests.benchmarks.server import host_name
 from tests.benchmarks.tables import Check, Report, Table
 
 #: A day: longer than any run of the command.

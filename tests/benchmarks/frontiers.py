@@ -1,4 +1,4 @@
-"""In the child: frontiers without Scrapy. Filling them, and timing their calls."""
+"""Frontiers without Scrapy. Filling them, and timing their calls."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from scrapy_focus.frontier.database import migrations
 from scrapy_focus.frontier.memory import MemoryFrontier
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 from tests.benchmarks.machine import read_calls, resident
+from tests.benchmarks.server import host_name
 
 #: Candidates that one transaction takes, as from the Scheduler.
 BATCH = 100
@@ -33,10 +34,6 @@ def schema_name() -> str:
     """Changes with the tables, so that no fill of older ones is used."""
     text = "".join(script for _, script in migrations())
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def host_name(number: int) -> str:
-    return f"h{number:06d}.example.com"
 
 
 def candidates(hosts: int, ranks: str = "random", start: int = 0) -> Iterator[Candidate]:
@@ -120,6 +117,15 @@ def add_many(frontier: Frontier, source: Iterator[Candidate], number: int, now: 
     return watch
 
 
+def added(watch: Watch, number: int) -> dict[str, float]:
+    """What adding so many has cost, in microseconds each."""
+    last = watch.cpu[-max(1, len(watch.cpu) // 10) :]
+    return {
+        "add": sum(watch.cpu) / number / 1000,
+        "add_last_tenth": sum(last) / min(number, len(last) * BATCH) / 1000,
+    }
+
+
 def fill(path: str, urls: int, hosts: int, seen: int, cooling: float, ranks: str) -> dict[str, Any]:
     """Make a frontier that holds so much; see :class:`tests.benchmarks.bench.Fill`."""
     now = time.time()
@@ -137,12 +143,10 @@ def fill(path: str, urls: int, hosts: int, seen: int, cooling: float, ranks: str
     memory = resident()
     stop(frontier, now)
     size = Path(path).stat().st_size
-    tenth = max(1, len(watch.cpu) // 10)
     return {
-        "add": sum(watch.cpu) / urls / 1000,
+        **added(watch, urls),
         # With the checkpoints, which have a thread of their own.
         "add_all_threads": used / urls * 1e6,
-        "add_last_tenth": sum(watch.cpu[-tenth:]) / (tenth * BATCH) / 1000,
         "resident": memory,
         "bytes": size / (urls + seen),
         "size": size,

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _PROC = Path("/proc/self")
+_HERE = Path(__file__).parent
 
 
 def describe(folder: Path) -> dict[str, str]:
@@ -24,10 +25,12 @@ def describe(folder: Path) -> dict[str, str]:
         "cpu": _cpu(),
         "cores": str(os.cpu_count()),
         "load": f"{os.getloadavg()[0]:.1f} at the start",
-        "system": f"{platform.system()} {platform.release()}, {_file_system(folder)}",
+        "system": f"{platform.system()} {platform.release()}",
+        "file system": _output("stat", "--file-system", "--format=%T", str(folder)),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        **{name: _version(name) for name in ("scrapy", "twisted", "scrapy-redis", "scrapy-focus")},
+        **{name: _version(name) for name in ("scrapy", "twisted", "scrapy-redis")},
+        "scrapy_focus": _output("git", "-C", str(_HERE), "describe", "--always", "--dirty"),
     }
 
 
@@ -71,12 +74,11 @@ def _cpu() -> str:
     return names[0] if names else platform.machine()
 
 
-def _file_system(folder: Path) -> str:
-    command = ["stat", "--file-system", "--format=%T", str(folder)]
+def _output(*command: str) -> str:
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return "unknown file system"
+        return "unknown"
     return found.stdout.strip()
 
 

@@ -15,9 +15,9 @@ from scrapy import Request
 
 from tests.benchmarks.bench import Bench, Fill, Sample, middle
 from tests.benchmarks.driving import Flight, Hands, drive
-from tests.benchmarks.frontiers import host_name
 from tests.benchmarks.machine import resident
 from tests.benchmarks.peers import NONE, OURS, settings_of
+from tests.benchmarks.server import host_name
 from tests.benchmarks.tables import Check, Report, Table
 
 if TYPE_CHECKING:

@@ -23,8 +23,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.frontiers import host_name
-
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -38,6 +36,11 @@ _HEAD = (
 )
 
 Pages = Callable[[str], str]
+
+
+def host_name(number: int) -> str:
+    """Names of one length for the hosts of all benchmarks."""
+    return f"h{number:06d}.example.com"
 
 
 class Server:

@@ -7,20 +7,24 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+# A generation that is over is cleared away in steps: only the latest must be in order.
+LATEST = "(SELECT max(id) FROM jobs GROUP BY name)"
+
 # Each finds rows that contradict themselves.
 CONTRADICTIONS = {
-    "a queue's counts": """
+    "a queue's counts": f"""
         SELECT q.id, q.waiting, q.ready, sum(u.state = 0 AND u.run IS NULL) AS waits,
         sum(u.ready_at = 0) AS is_ready FROM queues AS q
-        LEFT JOIN urls AS u ON u.queue = q.id AND u.state = 0 GROUP BY q.id
+        LEFT JOIN urls AS u ON u.queue = q.id AND u.state = 0 WHERE q.job IN {LATEST} GROUP BY q.id
         HAVING q.waiting <> ifnull(waits, 0) OR q.ready <> ifnull(is_ready, 0)""",
-    "a queue's head": """
-        SELECT q.id, q.head, q.head_id, q.retired FROM queues AS q WHERE q.head_id IS NOT (
+    "a queue's head": f"""
+        SELECT q.id, q.head, q.head_id, q.retired FROM queues AS q
+        WHERE q.job IN {LATEST} AND q.head_id IS NOT (
         SELECT id FROM urls AS u WHERE u.queue = q.id AND state = 0 AND ready_at = 0
         AND (charged = 1 OR NOT q.retired) ORDER BY rank, id LIMIT 1)""",
-    "the rank of a queue's head": """
+    "the rank of a queue's head": f"""
         SELECT q.id, q.head, u.rank FROM queues AS q LEFT JOIN urls AS u ON u.id = q.head_id
-        WHERE q.head IS NOT u.rank""",
+        WHERE q.job IN {LATEST} AND q.head IS NOT u.rank""",
     "a queue's tie, by age": """
         SELECT id, tie, head_id FROM queues WHERE aged AND head IS NOT NULL AND tie <> head_id""",
     "a queue's tie, by host": """
@@ -41,12 +45,11 @@ CONTRADICTIONS = {
         SELECT u.id FROM urls AS u JOIN runs AS r ON r.id = u.run WHERE r.ended IS NOT NULL""",
     "rows of runs that are over": """
         SELECT u.id FROM urls AS u JOIN runs AS r ON r.id = u.owner WHERE r.ended IS NOT NULL""",
-    "a job's counts": """
-        SELECT j.id, j.added, j.leased, sum(u.state = 0), sum(u.run IS NOT NULL) FROM jobs AS j
-        LEFT JOIN urls AS u ON u.job = j.id WHERE NOT cleared AND NOT EXISTS (SELECT 1
-        FROM jobs AS n WHERE n.name = j.name AND n.generation > j.generation) GROUP BY j.id
-        HAVING j.added - j.done - j.failed - j.dropped <> ifnull(sum(u.state = 0), 0)
-        OR j.leased <> ifnull(sum(u.run IS NOT NULL), 0)""",
+    "a job's counts": f"""
+        SELECT j.id, j.added, j.leased, sum(u.state = 0) AS open, sum(u.run IS NOT NULL) AS held
+        FROM jobs AS j LEFT JOIN urls AS u ON u.job = j.id WHERE j.id IN {LATEST} GROUP BY j.id
+        HAVING j.added - j.done - j.failed - j.dropped <> ifnull(open, 0)
+        OR j.leased <> ifnull(held, 0)""",
     "a queue without a host": """
         SELECT id FROM queues WHERE pace NOT IN (SELECT id FROM hosts)""",
     "a row without a queue": "SELECT id FROM urls WHERE queue NOT IN (SELECT id FROM queues)",

@@ -97,6 +97,7 @@ class Spending(Store):
             offer(frontier, "x/0", rank=-9.0)
             take(frontier)
             offer(frontier, "x/9", rank=-5.0)
+            offer(frontier, "c/0", rank=1.0)
             offer(frontier, "a/1", "a/2", rank=1.0, charged=True)
             offer(frontier, "b/1", rank=0.0, charged=True)
             offer(frontier, "c/1", rank=1.0, charged=True)

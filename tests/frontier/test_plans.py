@@ -64,6 +64,7 @@ INDEXES = {
     (rows, "_QUEUES_OF"): "queues USING COVERING INDEX queues_pace (pace=? AND job=?)",
     (rows, "_HEAD"): "urls USING INDEX urls_ready (queue=?)",
     (rows, "_CHARGED_HEAD"): "urls USING INDEX urls_charged (job=? AND queue=?)",
+    (ledger, "_TOTALS"): f"r {PK}",
     (ledger, "_ADD"): f"jobs {PK}",
     (ledger, "_HOST_PAGES"): "queues USING INDEX sqlite_autoindex_queues_1 (job=? AND host=?)",
     (ledger, "_HOST_QUEUES"): "queues USING COVERING INDEX sqlite_autoindex_queues_1"

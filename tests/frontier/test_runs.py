@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scrapy_focus.exceptions import FrontierError
 from scrapy_focus.frontier import Limits, Order
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
@@ -314,6 +315,24 @@ class TestKilled(SQLiteStore):
         assert len(list(self.path.parent.glob("*.run-*"))) == 1
         self.open().close("shutdown", finished=False, now=T0)
         assert list(self.path.parent.glob("*.run-*")) == []
+
+    def test_a_live_run_whose_lock_file_was_removed_stops(self) -> None:
+        """By a cleaner of old files, say. It counts as dead, and must not go on writing what
+        nobody would recover."""
+        first = self.open()
+        offer(first, "a/1", "a/2", "a/3")
+        lease = take(first)[0]
+        for path in self.path.parent.glob("*.run-*"):
+            path.unlink()
+        second = self.open()
+        assert (second.start, second.counts(T0).leased) == ("resumed", 0)
+        with pytest.raises(FrontierError, match="taken this run's URLs"):
+            take(first)
+        with pytest.raises(FrontierError, match="taken this run's URLs"):
+            end(first, lease)
+        with pytest.raises(FrontierError, match="taken this run's URLs"):
+            first.close("shutdown", finished=False, now=T0)
+        assert take_urls(second) == ["a/1", "a/2", "a/3"]
 
     def test_a_live_run_keeps_what_it_has(self) -> None:
         with held(LEASE_THREE, self.path, T0):
