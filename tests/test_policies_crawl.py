@@ -220,7 +220,7 @@ def test_a_policy_that_is_none(tmp_path: Path) -> None:
     assert sentence in run.log
 
     crawler = get_crawler()
-    with pytest.raises(SettingError, match="FOCUS_POLICY names 'no.Such', which cannot be loaded"):
+    with pytest.raises(SettingError, match=r"names 'no\.Such', which cannot be loaded"):
         build_policy(crawler, "no.Such")
-    with pytest.raises(SettingError, match="FOCUS_POLICY names 'scrapy.Spider', which is no pol"):
+    with pytest.raises(SettingError, match=r"names 'scrapy\.Spider', which is no policy"):
         build_policy(crawler, "scrapy.Spider")

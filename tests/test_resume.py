@@ -277,3 +277,49 @@ def test_ctrl_c(tmp_path: Path) -> None:
         assert len(project.pages) == len(site.paths()) < 120
         project.crawl("follow", f"url={site.url('/0')}")
         assert_whole(project, site, 120)
+
+
+def test_what_ends_while_the_crawl_closes(tmp_path: Path) -> None:
+    """Links, a redirect and a retry that come after Ctrl-C wait for the next run."""
+    project = Project(tmp_path / "project", ROBOTSTXT_OBEY=False)
+
+    def answer(hit: Hit) -> Answer | str:
+        late = 2 if site.paths().count(hit.path) == 1 else 0
+        if hit.path == "/moved":
+            return Answer(status=302, headers={"Location": "/target"}, delay=late)
+        if hit.path == "/busy" and late:
+            return Answer(status=503, headers={"Retry-After": "0"}, delay=late)
+        if hit.path == "/page":
+            return Answer(links("/child"), delay=late)
+        return "a page"
+
+    with Site(answer) as site:
+        url = "url=" + ",".join(map(site.url, ("/moved", "/busy", "/page")))
+        run = project.crawl_until(lambda: len(site.log) == 3, url, sign=signal.SIGINT)
+        assert run.reason == "shutdown"
+        assert len(site.log) == 3
+        waiting = project.rows("SELECT url FROM urls WHERE state = 0")
+        assert {url for (url,) in waiting} == set(map(site.url, ("/target", "/busy", "/child")))
+        run = project.crawl("follow", url)
+        assert run.reason == "finished"
+        once = dict.fromkeys(("/moved", "/target", "/page", "/child"), 1)
+        assert Counter(site.paths()) == once | {"/busy": 2}
+        assert set(project.pages) == set(map(site.url, ("/target", "/busy", "/page", "/child")))
+
+
+def test_the_count_of_retries_is_kept(tmp_path: Path) -> None:
+    """A page that is never well is given up after as many attempts, kill or not."""
+    project = Project(tmp_path / "project", ROBOTSTXT_OBEY=False, RETRY_TIMES=3)
+
+    def answer(hit: Hit) -> Answer:
+        held = len(site.log) == 3
+        return Answer(status=500, delay=60 if held else 0)
+
+    with Site(answer) as site:
+        project.crawl_until(lambda: len(site.log) == 3, f"url={site.url('/dead')}")
+        run = project.crawl("follow", f"url={site.url('/dead')}")
+        assert run.reason == "finished"
+        # One and three more, and the one that the kill cut short.
+        assert len(site.log) == 5
+        assert run.stats["retry/max_reached"] == 1
+        assert project.rows("SELECT state, attempts FROM urls") == [(1, 5)]

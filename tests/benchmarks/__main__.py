@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
     parser.add_argument("--size", choices=SIZES, default="normal")
     for size in ("quick", "full"):
         parser.add_argument(f"--{size}", dest="size", action="store_const", const=size)

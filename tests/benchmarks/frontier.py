@@ -22,6 +22,7 @@ from tests.benchmarks.frontiers import (
     add_many,
     added,
     candidates,
+    in_time,
     open_frontier,
     reads_of,
     stop,
@@ -109,9 +110,9 @@ def measure_memory(urls: int, hosts: int, turns: int) -> Sample:
 def _use(crawl: Crawl, hosts: int, turns: int) -> dict[str, Any]:
     first = Watch()
     first.time(lambda: crawl.advance(1))
-    reads = reads_of(lambda: crawl.advance(turns))
+    reads = reads_of(lambda: crawl.advance(turns)) / (len(crawl.lease.cpu) - 1)
     due = Watch()
-    for _ in range(turns):
+    for _ in in_time(turns):
         due.time(lambda: crawl.frontier.next_due(crawl.now))
     new = candidates(hosts, start=10**10)
     crawl.work(turns, new, _LINKS)
@@ -121,7 +122,7 @@ def _use(crawl: Crawl, hosts: int, turns: int) -> dict[str, Any]:
         "settle": crawl.settle.figures(),
         "page": crawl.page.figures(),
         "next_due": due.figures(),
-        "reads": reads / turns,
+        "reads": reads,
         "resident": resident(),
     }
 

@@ -155,11 +155,16 @@ class Arrivals:
             late += [round((gap - setting.delay) * 1e6) for gap in gaps]
         fetch = sum(self._fetches) / len(self._fetches)
         ideal = min(setting.slots / fetch, setting.hosts / (setting.delay + fetch))
-        found = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+        shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+        # Where the slots are the limit, hosts are late for want of one.
+        timely = setting.hosts / setting.delay < setting.slots / fetch
         return {
             "rate": pages / seconds,
             "ideal": ideal,
             "utilisation": pages / seconds / ideal,
             "fetch": fetch,
-            **{f"late {name}": quantile(late, share) / 1000 for name, share in found.items()},
+            **{
+                f"late {name}": quantile(late, share) / 1000 if timely else None
+                for name, share in shares.items()
+            },
         }
