@@ -84,6 +84,12 @@ class RobotsGate:
                 return flight
         return None
 
+    def drain(self) -> list[Flight]:
+        """All that is kept, to be given back."""
+        flights = [flight for kept in self._kept.values() for flight in kept]
+        self._kept.clear()
+        return flights
+
 
 def server_of(request: Request) -> str:
     """What has a robots.txt of its own, as Scrapy sees it: host and port."""

@@ -19,6 +19,7 @@ from scrapy_focus.door import Door
 from scrapy_focus.ends import end_reason, last_line
 from scrapy_focus.engine import Timer
 from scrapy_focus.exceptions import FocusError, FrontierBusy, FrontierError
+from scrapy_focus.frontier import Ending, Outcome
 from scrapy_focus.opening import Crawl, open_crawl, reopen_frontier
 from scrapy_focus.watcher import Watcher
 from scrapy_focus.writer import Writer
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from scrapy_focus.candidate import Candidate
     from scrapy_focus.flights import Flight
-    from scrapy_focus.frontier import Lease, Outcome
+    from scrapy_focus.frontier import Lease
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ _SOON = 0.05
 _BUSY, _TRIES = 0.005, 1000
 #: Seconds between two looks at leases, clock and other runs.
 _UPKEEP = 1.0
+#: How many keys are remembered, of some 90 bytes each.
+_RECENT = 50_000
 #: How many rows that cannot be handed out one call passes over.
 _SKIPS = 20
 #: How many rows of old generations one look clears away.
@@ -67,6 +70,8 @@ class Scheduler(BaseScheduler):
         self._due: float | None = None
         #: When hosts that this run has touched open again, for a comparison in memory.
         self._opens: dict[str, float] = {}
+        #: Keys that the frontier is known to hold.
+        self._recent: set[bytes] = set()
         self._others = False
         self._new = self._handed_out = 0
         self._reason = ""
@@ -221,10 +226,21 @@ class Scheduler(BaseScheduler):
         return flight.request
 
     def _seen(self, key: bytes) -> bool:
+        if key in self._recent or self._writer.holds(key):
+            return True
         try:
-            return self._writer.holds(key) or self._frontier.seen(key)
+            seen = self._frontier.seen(key)
         except FrontierBusy:
             return False  # adding it will find out
+        if seen:
+            self._remember(key)
+        return seen
+
+    def _remember(self, key: bytes) -> None:
+        """Most links of a page are links of the page before: spare the store the question."""
+        if len(self._recent) >= _RECENT:
+            self._recent.clear()
+        self._recent.add(key)
 
     # -- what happens meanwhile -------------------------------------------------------
 
@@ -239,6 +255,7 @@ class Scheduler(BaseScheduler):
 
     def _on_added(self, candidate: Candidate, new: bool) -> None:
         self._new += new
+        self._remember(candidate.key)
         self._door.added(candidate, new)
 
     def _on_settled(self, outcome: Outcome, accepted: bool) -> None:
@@ -343,6 +360,8 @@ class Scheduler(BaseScheduler):
         assert self._crawl
         now = time.time()
         frontier = self._frontier
+        for flight in self._crawl.gate.drain():
+            self._writer.settle(Outcome(flight.lease, Ending.RELEASED, fetched=False))
         try:
             self._writer.flush(now)
             frontier.beat(time.monotonic() - self._beaten, now)

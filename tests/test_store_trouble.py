@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.project import Project, Run
-from tests.site import Hit, Site, links
+from tests.site import Answer, Hit, Site, links
 
 PAGES = 150
 
@@ -98,18 +98,30 @@ def test_locked_in_the_middle(crawl: Project, site: Site) -> None:
     assert_whole(crawl, site)
 
 
-def test_locked_at_the_end(crawl: Project, site: Site) -> None:
-    """Closing waits: the leases go back all the same."""
-    url = f"url={site.url('/0')}"
-    process = crawl.start("crawl", "follow", "-a", url, "-s", "CLOSESPIDER_PAGECOUNT=40")
-    crawl.wait_until(process, lambda: len(site.log) >= 30)
-    with locked(crawl.frontier):
-        time.sleep(2)
-    run = crawl.wait(process)
-    assert run.reason == "closespider_pagecount"
-    assert not crawl.rows("SELECT 1 FROM urls WHERE run IS NOT NULL")
-    assert crawl.crawl("follow", url).reason == "finished"
-    assert_whole(crawl, site)
+@pytest.mark.parametrize(
+    ("seconds", "sentence"), [(2, "Job so far: "), (8, "was locked for too long")]
+)
+def test_locked_at_the_end(crawl: Project, seconds: float, sentence: str) -> None:
+    """Closing waits for a while. The leases go back all the same, if not now."""
+
+    def slow(hit: Hit) -> Answer:
+        return Answer(answer(hit), delay=1 if hit.path == "/3" else 0)
+
+    with Site(slow) as site:
+        url = f"url={site.url('/0')}"
+        process = crawl.start("crawl", "follow", "-a", url, "-s", "CLOSESPIDER_PAGECOUNT=20")
+        crawl.wait_until(process, lambda: "Closing spider" in crawl.log)
+        with locked(crawl.frontier):
+            time.sleep(seconds)
+        run = crawl.wait(process)
+        assert (run.returncode, run.reason) == (0, "closespider_pagecount")
+        assert sentence in run.log
+        run = crawl.crawl("follow", url)
+        assert run.reason == "finished"
+        assert set(crawl.pages) == {site.url(f"/{n}") for n in range(PAGES)}
+        again = Counter(site.paths()) - Counter(set(site.paths()))
+        # Only what the closing could not write any more.
+        assert again.total() <= (0 if seconds == 2 else 16)
 
 
 # -- a full disk -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
@@ -107,8 +108,10 @@ class Database:
             ) from error
 
     def _check(self) -> None:
-        application = self._pragma("application_id")
+        # In this order: another process may be making the frontier at this moment, tables and
+        # application id in one transaction.
         tables = self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application = self._pragma("application_id")
         if application != APPLICATION_ID and (tables or application):
             raise FrontierError(
                 f"{self.path} is a database of another program, not a frontier; name another "
@@ -125,7 +128,7 @@ class Database:
 
     def _prepare(self, full: bool) -> None:
         journal = "DELETE" if _on_network(self.path) else "WAL"
-        mode = self.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0]
+        mode = self._switch(journal)
         if mode != "wal":
             logger.warning(
                 "The frontier %s is on a file system that cannot share a write-ahead log, such "
@@ -137,6 +140,18 @@ class Database:
         self.execute("PRAGMA wal_autocheckpoint = 0")
         self.execute("PRAGMA cache_size = -16000")
         self.execute("PRAGMA temp_store = MEMORY")
+
+    def _switch(self, journal: str) -> str:
+        # SQLite's own timeout does not count here, and another process may be opening the
+        # frontier at this moment.
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return str(self.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0])
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
 
     def _migrate(self) -> None:
         steps = migrations()
