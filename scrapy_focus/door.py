@@ -215,11 +215,12 @@ class Door:
         return Outcome(lease, Ending.DROPPED, reason, fetched=False)
 
     def _unpack(self, candidate: Candidate) -> Request:
-        if candidate.volatile:
-            request = self._objects.pop((candidate.key, candidate.copy), None)
-            if request is None:
-                raise Unreadable("it was kept in memory only")
+        # A retry that cannot be stored is kept in memory, its row as it was.
+        request = self._objects.pop((candidate.key, candidate.copy), None)
+        if request is not None:
             return request
+        if candidate.volatile:
+            raise Unreadable("it was kept in memory only")
         return self._crawl.storage.unpack(
             candidate.request,
             url=candidate.url,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -231,7 +232,7 @@ def test_malformed_rows(tmp_path: Path) -> None:
         connection.commit()
         connection.close()
         run = crawl.crawl("follow", f"url={site.url('/seed')}", timeout=30)
-        assert site.paths() == ["/seed", "/good", "/better"]
+        assert Counter(site.paths()) == dict.fromkeys(("/seed", "/good", "/better"), 1)
         assert (run.returncode, run.reason) == (0, "focus_unreadable")
         assert run.stats["focus/unreadable"] == len(MALFORMED)
         assert run.log.count("Cannot read the stored request") == len(MALFORMED)

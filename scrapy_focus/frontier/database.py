@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
@@ -185,46 +185,9 @@ class Database:
         """From now on a lock that another connection holds is an error at once."""
         self.execute("PRAGMA busy_timeout = 0")
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """Write. The outermost one commits; any error undoes all of it."""
-        if self._depth:
-            with self._part():
-                yield
-            return
-        try:
-            self.execute("BEGIN IMMEDIATE")
-            self._depth, self._undone = 1, False
-            try:
-                yield
-                if self._undone:
-                    raise FrontierError(
-                        f"Nothing was written to the frontier {self.path}: a part of it failed."
-                    )
-                self.execute("COMMIT")
-            except BaseException:
-                # A full disk may have rolled back by itself.
-                with suppress(sqlite3.Error):
-                    self.execute("ROLLBACK")
-                raise
-            finally:
-                self._depth = 0
-        except sqlite3.Error as error:
-            self.fail(error)
-
-    @contextmanager
-    def _part(self) -> Iterator[None]:
-        self._depth += 1
-        try:
-            yield
-        except BaseException as error:
-            # Whoever catches this must not make the outer transaction store one half of it.
-            self._undone = True
-            if isinstance(error, sqlite3.Error):
-                self.fail(error)
-            raise
-        finally:
-            self._depth -= 1
+        return _Part(self) if self._depth else _Transaction(self)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -239,13 +202,25 @@ class Database:
             finally:
                 self.execute("COMMIT")
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> AbstractContextManager[None]:
         """Read, with the errors of :mod:`scrapy_focus.exceptions`."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            self.fail(error)
+        return _Reading(self)
+
+    def commit(self) -> None:
+        """End the open transaction.
+
+        :raises scrapy_focus.exceptions.FrontierError: if a part of it has failed
+        """
+        if self._undone:
+            raise FrontierError(
+                f"Nothing was written to the frontier {self.path}: a part of it failed."
+            )
+        self.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Undo the open transaction; a full disk may have done so by itself."""
+        with suppress(sqlite3.Error):
+            self.execute("ROLLBACK")
 
     def one(self, sql: str, *values: Any) -> Any:
         """The first row of a query, or ``None``."""
@@ -278,6 +253,70 @@ class Database:
             self._checkpointer.stop()
         with suppress(sqlite3.Error):
             self._connection.close()
+
+
+# Classes, since a crawl enters some of these a dozen times a page, and the generators of
+# contextlib would take as long as the statements inside.
+
+
+class _Reading(AbstractContextManager[None]):
+    """Translates the driver's errors."""
+
+    __slots__ = ("_db",)
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            self._db.fail(error)
+
+
+class _Part(_Reading):
+    """A transaction inside another one."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        self._db._depth += 1
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._db._depth -= 1
+        if error is not None:
+            # Whoever catches this must not make the outer transaction store one half of it.
+            self._db._undone = True
+            super().__exit__(kind, error, trace)
+
+
+class _Transaction(_Reading):
+    """The outermost transaction."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        db = self._db
+        try:
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            db.fail(error)
+        db._depth, db._undone = 1, False
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        db = self._db
+        db._depth = 0
+        if error is None:
+            try:
+                db.commit()
+            except BaseException as failed:
+                db.roll_back()
+                super().__exit__(type(failed), failed, None)
+                raise
+        else:
+            db.roll_back()
+            super().__exit__(kind, error, trace)
 
 
 class _Checkpointer:

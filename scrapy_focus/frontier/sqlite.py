@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +130,11 @@ class SQLiteFrontier(Frontier):
 
     # -- transactions ---------------------------------------------------------------
 
+    def transaction(self) -> AbstractContextManager[None]:
+        return self._db.transaction() if self._db.within else self._write()
+
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        if self._db.within:
-            with self._db.transaction():
-                yield
-            return
+    def _write(self) -> Iterator[None]:
         totals = self._ledger.totals
         try:
             with self._db.transaction():
@@ -165,8 +165,10 @@ class SQLiteFrontier(Frontier):
     # -- adding ---------------------------------------------------------------------
 
     def seen(self, key: bytes) -> bool:
-        with self._db.reading():
+        try:
             return self._db.one(_SEEN, self._job, key) is not None
+        except sqlite3.Error as error:
+            self._db.fail(error)
 
     def add(self, candidates: Sequence[Candidate], now: float) -> list[bool]:
         with self.transaction():
