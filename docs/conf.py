@@ -20,8 +20,10 @@ autodoc_member_order = "bysource"
 nitpick_ignore_regex = [
     (r"std:(setting|reqmeta|stat)", r"(?!FOCUS_|focus).*"),
     (r"std:signal", r".*"),
-    (r"py:.*", r"(scrapy|twisted|urllib|typing|typing_extensions|collections|contextlib|pathlib)\b(?!_).*"),
-    (r"py:class", r"(Spider|Request|Crawler|RequestFingerprinterProtocol|Deferred|Self|BaseSettings|optional|Any)"),
+    (r"py:.*", r"(scrapy|twisted|urllib|typing|typing_extensions)\b(?!_).*"),
+    (r"py:.*", r"(collections|contextlib|pathlib)\b.*"),
+    (r"py:class", r"(Spider|Request|Crawler|RequestFingerprinterProtocol|Deferred|BaseSettings)"),
+    (r"py:class", r"(Self|optional|Any)"),
     (r"py:class", r"(scrapy_focus\.frontier\.contract\.)?(Pace|_.*)"),
 ]
 

@@ -45,7 +45,8 @@ def build_policy(crawler: Crawler, choice: Any) -> Any:
         cls = load("FOCUS_POLICY", choice)
     if not (isinstance(cls, type) and hasattr(cls, "enter")):
         raise SettingError(
-            f"FOCUS_POLICY names {choice!r}, which is no policy: derive it from scrapy_focus.Policy."
+            f"FOCUS_POLICY names {choice!r}, which is no policy: derive it from "
+            "scrapy_focus.Policy."
         )
     return build_from_crawler(cls, crawler)
 
@@ -60,7 +61,7 @@ def build_dupefilter(crawler: Crawler) -> tuple[DupeFilter, Any]:
     if cls is RFPDupeFilter:
         raise SettingError(
             "DUPEFILTER_CLASS is scrapy.dupefilters.RFPDupeFilter, which knows nothing of the "
-            'frontier and forgets what an earlier run has seen; set DUPEFILTER_CLASS = '
+            "frontier and forgets what an earlier run has seen; set DUPEFILTER_CLASS = "
             '"scrapy_focus.DupeFilter".'
         )
     dupefilter = build_from_crawler(cls, crawler)
@@ -90,7 +91,7 @@ def build_chain(
 def _build_plugin(crawler: Crawler, path: Any, cls: Any) -> Any:
     if not any(callable(getattr(cls, name, None)) for name in ("enter", "leave", "settled")):
         raise SettingError(
-            f"FOCUS_PLUGINS names {path!r}, which has none of the methods enter, leave and settled: "
-            "derive it from scrapy_focus.Plugin."
+            f"FOCUS_PLUGINS names {path!r}, which has none of the methods enter, leave and "
+            "settled: derive it from scrapy_focus.Plugin."
         )
     return build_from_crawler(cls, crawler)

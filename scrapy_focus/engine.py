@@ -256,7 +256,9 @@ def _frames(crawler: Crawler) -> Iterator[FrameType]:
 def _kept_arguments(spider: Any) -> dict[str, Any]:
     parameters = inspect.signature(type(spider).__init__).parameters
     named = {
-        name for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     }
     own_init = not type(spider).__init__.__module__.startswith("scrapy.")
     hidden = {"self", "name", "crawler", "settings", "start_urls", "allowed_domains"}

@@ -198,9 +198,7 @@ def _say_hello(crawl: Crawl) -> None:
     counts = frontier.counts(time.time())
     forced = frontier.start == "restarted" and crawl.settings.resume is False
     start = "forced" if forced else frontier.start
-    for line in first_lines(
-        frontier.name, crawl.settings.job, start, frontier.generation, counts
-    ):
+    for line in first_lines(frontier.name, crawl.settings.job, start, frontier.generation, counts):
         logger.info("%s", line, extra=extra)
     if crawl.location.private:
         logger.info(

@@ -198,7 +198,7 @@ class Pacer:
     def _crawl_delay(self, robotparser: RobotParser, request: Request) -> Any:
         try:
             return robotparser.crawl_delay(self._agent(request))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a user's own parser may raise anything
             logger.warning("Crawl-delay of %s cannot be read: %s", request.url, error)
             return None
 

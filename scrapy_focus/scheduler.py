@@ -403,9 +403,7 @@ class Scheduler(BaseScheduler):
             self._writer.attach(self._frontier)
             taken = self._door.enter(request)
             self._writer.flush(time.time())
-            self._frontier.close(
-                self._reason, finished=self._reason == "finished", now=time.time()
-            )
+            self._frontier.close(self._reason, finished=self._reason == "finished", now=time.time())
         except FrontierError as error:
             logger.error("Cannot store %s: %s", request, error)
             return False

@@ -132,7 +132,9 @@ def _components(settings: BaseSettings) -> dict[Any, int | None]:
     try:
         plugins = settings.getdict("FOCUS_PLUGINS")
     except ValueError as error:
-        raise SettingError(f"FOCUS_PLUGINS must be a dict of classes and orders: {error}.") from None
+        raise SettingError(
+            f"FOCUS_PLUGINS must be a dict of classes and orders: {error}."
+        ) from None
     for plugin, order in plugins.items():
         if order is not None and (isinstance(order, bool) or not isinstance(order, int)):
             raise SettingError(

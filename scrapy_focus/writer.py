@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: How many candidates one transaction takes at most, so that it holds the reactor for a
 #: few milliseconds only.
-BATCH = 100
+BATCH = 50
 
 
 class Writer:

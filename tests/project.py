@@ -1,4 +1,4 @@
-"""Runs spiders as a user does: in a project of their own, by ``scrapy crawl``, in a child process."""
+"""Runs spiders as a user does: in a project, by ``scrapy crawl``, in a child process."""
 
 from __future__ import annotations
 
@@ -147,7 +147,9 @@ class Project:
                 text=True,
             )
 
-    def crawl(self, spider: str = "follow", *arguments: str, timeout: float = 60, **settings: Any) -> Run:
+    def crawl(
+        self, spider: str = "follow", *arguments: str, timeout: float = 60, **settings: Any
+    ) -> Run:
         """``scrapy crawl`` to its end. Arguments of the form ``name=value`` are the spider's."""
         process = self.start("crawl", spider, *_options(arguments, settings))
         return self.wait(process, timeout)

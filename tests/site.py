@@ -13,7 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 from urllib.parse import urlsplit
 
 
@@ -66,7 +70,7 @@ class Site:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
-    def __enter__(self) -> Site:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(10)
         return self
@@ -81,15 +85,13 @@ class Site:
     def paths(self, host: str | None = None) -> list[str]:
         """What was asked for, in order, without robots.txt."""
         return [
-            hit.path
-            for hit in self.log
-            if hit.path != "/robots.txt" and host in (None, hit.host)
+            hit.path for hit in self.log if hit.path != "/robots.txt" and host in (None, hit.host)
         ]
 
     def gaps(self, host: str) -> list[float]:
         """Seconds between the requests to a host, robots.txt included."""
         times = [hit.time for hit in self.log if hit.host == host]
-        return [b - a for a, b in zip(times, times[1:], strict=False)]
+        return [b - a for a, b in pairwise(times)]
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

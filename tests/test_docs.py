@@ -25,12 +25,16 @@ def _strings() -> Iterator[str]:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
         inside = {
-            id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
+            id(part)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr)
+            for part in node.values
         }
         for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
                 yield "".join(
-                    str(part.value) if isinstance(part, ast.Constant) else "<>" for part in node.values
+                    str(part.value) if isinstance(part, ast.Constant) else "<>"
+                    for part in node.values
                 )
             elif (
                 isinstance(node, ast.Constant)
@@ -42,7 +46,7 @@ def _strings() -> Iterator[str]:
 
 def _documented(kind: str, page: str) -> set[str]:
     text = (DOCS / page).read_text(encoding="utf-8")
-    return set(re.findall(rf"^\.\. {kind}:: (\S+)$", text, re.M))
+    return set(re.findall(rf"^\.\. {kind}:: (\S+)$", text, re.MULTILINE))
 
 
 def _used(pattern: str) -> set[str]:
@@ -55,7 +59,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
     for name, default in DEFAULTS.items():
         section = text.split(f".. setting:: {name}\n", 1)[1].split(".. setting::", 1)[0]
         shown = f'"{default}"' if isinstance(default, str) else str(default)
-        assert re.search(rf"^Default: ``{re.escape(shown)}``", section, re.M), name
+        assert re.search(rf"^Default: ``{re.escape(shown)}``", section, re.MULTILINE), name
 
 
 def test_no_setting_is_read_that_is_not_known() -> None:
@@ -80,7 +84,7 @@ def test_every_meta_key_is_documented() -> None:
 
 def _reasons() -> set[str]:
     text = (DOCS / "reasons.rst").read_text(encoding="utf-8")
-    return set(re.findall(r"^   \* - ``(focus_\w+)``$", text, re.M))
+    return set(re.findall(r"^   \* - ``(focus_\w+)``$", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("reason", sorted(_used(r"focus_(max|out|held|un|frontier)\w*")))
