@@ -46,8 +46,8 @@ _UPKEEP = 1.0
 _RECENT = 50_000
 #: How many rows that cannot be handed out one call passes over.
 _SKIPS = 20
-#: How many rows of old generations one look clears away.
-_CLEARED = 200
+#: How many rows of old generations are cleared away at once, and seconds between two times.
+_CLEARED, _SWEEP = 200, 0.05
 
 
 class Scheduler(BaseScheduler):
@@ -79,6 +79,7 @@ class Scheduler(BaseScheduler):
         self._wake = Timer(self._on_wake)
         self._soon = Timer(self._on_soon)
         self._upkeep = Timer(self._on_upkeep)
+        self._sweep = Timer(self._on_sweep)
         settings = crawler.settings
         # Then the order is exact: what is next may be on the page that is worked on.
         self._one_by_one = settings.getint("CONCURRENT_REQUESTS") == 1
@@ -118,6 +119,7 @@ class Scheduler(BaseScheduler):
             self._crawler.signals.connect(self._on_idle, signals.spider_idle)
             self._crawler.signals.connect(self._on_opened, signals.spider_opened)
             self._upkeep.set(_UPKEEP)
+            self._sweep.set(_UPKEEP)
 
     def _on_opened(self) -> None:
         assert self._crawl
@@ -182,7 +184,7 @@ class Scheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Store what is left, give the leases back and end the run."""
-        for timer in (self._wake, self._soon, self._upkeep):
+        for timer in (self._wake, self._soon, self._upkeep, self._sweep):
             timer.cancel()
         if self._crawl is None or not self._open:
             return None
@@ -289,7 +291,7 @@ class Scheduler(BaseScheduler):
         self._engine.wake()
 
     def _on_upkeep(self) -> None:
-        """Renew leases, count the seconds, clear old rows, look for other runs."""
+        """Renew leases, count the seconds, look for other runs."""
         self._upkeep.set(_UPKEEP)
         try:
             self._keep_up(time.time())
@@ -308,7 +310,6 @@ class Scheduler(BaseScheduler):
             self._frontier.beat(elapsed, now)
             if ending:
                 self._frontier.renew(ending, now + self._lease_time)
-            self._frontier.clear(_CLEARED, now)
         self._beaten += elapsed
         others = self._frontier.others(now)
         if self._others or others or self._frontier.spent() != before:
@@ -317,6 +318,18 @@ class Scheduler(BaseScheduler):
         if self._engine.closing:
             waiting = [f.request for f in flights if f.reached and not f.left]
             self._engine.drop_queued(waiting)
+
+    def _on_sweep(self) -> None:
+        """Clear old generations away, a little at a time."""
+        try:
+            more = self._frontier.clear(_CLEARED, time.time())
+        except FrontierBusy:
+            more = True
+        except FrontierError as error:
+            self._give_up(error)
+            return
+        if more:
+            self._sweep.set(_SWEEP)
 
     def _give_up(self, error: FrontierError) -> None:
         """The frontier has failed: stop cleanly. What is not stored comes back with the
