@@ -45,8 +45,17 @@ class Door:
         self._objects: dict[tuple[bytes, int], Request] = {}
         self._warned = False
         self.seeds_taken = 0
+        #: Start requests that could not be taken in for an error.
+        self.seeds_failed = 0
         #: Start requests that were refused, by URL, each with the rule that refused it.
         self.seeds_refused: dict[str, str] = {}
+
+    @property
+    def fate_of_seeds(self) -> str:
+        """``refused`` or ``failed`` if that is what all start requests were, else nothing."""
+        if self.seeds_taken or not self.seeds_refused:
+            return ""
+        return "failed" if self.seeds_failed == self._crawl.engine.seeds.count else "refused"
 
     def enter(self, request: Request) -> bool:
         """Take a request in, or refuse it and count why. Never raises: an error that
@@ -166,6 +175,7 @@ class Door:
         crawl = self._crawl
         self._stats.inc_value(f"focus/refused/{reason}")
         self._writer.refuse(reason)
+        self.seeds_failed += reason == "error" and request in crawl.engine.seeds
         if reason == "duplicate":
             self.seeds_taken += request in crawl.engine.seeds
             crawl.dupefilter.log(request, crawl.spider)

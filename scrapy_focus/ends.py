@@ -27,14 +27,17 @@ def first_lines(name: str, job: str, start: str, generation: int, counts: Counts
     return lines
 
 
-def end_reason(counts: Counts, spent: str | None, seeds_refused: bool) -> str:
+def end_reason(counts: Counts, spent: str | None, seeds: str) -> str:
     """Why a crawl that has nothing more to fetch ends.
 
     :param spent: the part of the budget that is spent, if any
-    :param seeds_refused: whether the run had seeds, and its scope refused all of them
+    :param seeds: ``refused`` or ``failed`` if that is what all seeds of the run were
     """
     if not counts.waiting:
-        return "focus_out_of_scope" if seeds_refused and not counts.added else "finished"
+        if counts.added or not seeds:
+            return "finished"
+        # Where a start request cannot be taken in, Scrapy's own scheduler stops the engine.
+        return "focus_out_of_scope" if seeds == "refused" else "shutdown"
     if spent:
         return f"focus_{spent}"
     if counts.hosts.get("retired"):

@@ -93,7 +93,7 @@ class Intake:
             group=flight.own_slot or host,
             # Not the focus_key that meta has copied: that is the source's.
             key=fingerprint,
-            copy=self._hop_copy(request, fingerprint),
+            copy=self._hop_copy(request, fingerprint, before.copy),
             seed=False,
             priority=request.priority if self._redirect_adjusts else before.priority,
             ready_at=0.0,
@@ -120,12 +120,15 @@ class Intake:
             return _unique()
         return 0
 
-    def _hop_copy(self, request: Request, fingerprint: bytes) -> int:
-        """A hop is deduplicated, except against its own chain: a page that sets a cookie and
-        sends the visitor back must reach its callback."""
+    def _hop_copy(self, request: Request, fingerprint: bytes, source: int) -> int:
+        """A hop is deduplicated, also where it inherits ``dont_filter`` from a seed. Not so
+        against its own chain: a page that sets a cookie and sends the visitor back must reach
+        its callback. And what was asked for once more on purpose stays a copy of its own."""
         for url in request.meta.get("redirect_urls", ()):
             if self._identity.fingerprint(request.replace(url=url)) == fingerprint:
                 return _unique()
+        if source not in (0, 1):
+            return source
         return 0 if self._own_filter else _unique()
 
 

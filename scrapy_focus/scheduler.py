@@ -118,6 +118,7 @@ class Scheduler(BaseScheduler):
             self._engine.watch(watcher.leaving)
             self._crawler.signals.connect(self._on_idle, signals.spider_idle)
             self._crawler.signals.connect(self._on_opened, signals.spider_opened)
+            self._crawler.signals.connect(self._on_stopped, signals.engine_stopped)
             self._upkeep.set(_UPKEEP)
             self._sweep.set(_UPKEEP)
 
@@ -358,8 +359,8 @@ class Scheduler(BaseScheduler):
             if self._others or self.has_pending_requests():
                 self._on_wake()
                 raise DontCloseSpider
-            refused = bool(self._door.seeds_refused) and not self._door.seeds_taken
-            reason = end_reason(self._frontier.counts(now), self._frontier.spent(), refused)
+            counts, spent = self._frontier.counts(now), self._frontier.spent()
+            reason = end_reason(counts, spent, self._door.fate_of_seeds)
         except FrontierBusy:
             self._wake.set(_BUSY)
             raise DontCloseSpider from None
@@ -437,6 +438,14 @@ class Scheduler(BaseScheduler):
         admitted = len(hops) == 1 and bool(request.meta.get("allow_offsite"))
         return crawl.scope.refuse(request.url, host, allow_offsite=admitted)
 
+    def _on_stopped(self) -> None:
+        """The very end: nobody should have to look for it among the log's other lines."""
+        assert self._crawl
+        if not self._engine.seeds.count and self._crawl.location.path is not None:
+            logger.warning(
+                "The spider has yielded no start request.", extra={"spider": self._crawl.spider}
+            )
+
     def _say_goodbye(self, reason: str) -> None:
         assert self._crawl
         counts = self._frontier.counts(time.time())
@@ -445,12 +454,11 @@ class Scheduler(BaseScheduler):
         if self._crawl.location.path is None:
             return
         extra = {"spider": self._crawl.spider}
-        refused, engine = self._door.seeds_refused, self._engine
-        if refused:
-            all_of_them = not self._door.seeds_taken
-            level = logging.ERROR if all_of_them else logging.WARNING
-            which = "All start requests were" if all_of_them else "Some start requests were"
-            logger.log(level, "%s refused: %s", which, " ".join(refused.values()), extra=extra)
-        elif engine and not engine.seeds.count:
-            logger.warning("The spider has yielded no start request.", extra=extra)
+        refused, fate = " ".join(self._door.seeds_refused.values()), self._door.fate_of_seeds
+        if fate == "failed":
+            logger.error("Error while processing requests from start(): %s", refused, extra=extra)
+        elif fate:
+            logger.error("All start requests were refused: %s", refused, extra=extra)
+        elif refused:
+            logger.warning("Some start requests were refused: %s", refused, extra=extra)
         logger.info("%s", last_line(counts, self._new, self._handed_out), extra=extra)

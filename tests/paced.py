@@ -14,7 +14,9 @@ from tests.project import Project
 from tests.site import links
 
 SPIDERS = """
+import asyncio
 import time
+from pathlib import Path
 from scrapy.exceptions import IgnoreRequest
 from scrapy.robotstxt import ProtegoRobotParser
 
@@ -32,6 +34,19 @@ class Sent:
         now = time.time()
         with open("sent.txt", "a") as file:
             file.write(f"{now} {request.url}\\n")
+
+
+class Together(Follow):
+    \"\"\"Begins when its test says so: processes do not start equally fast.\"\"\"
+
+    name = "together"
+
+    async def start(self):
+        print("ready", flush=True)
+        while not Path("go").exists():
+            await asyncio.sleep(0.01)
+        async for request in super().start():
+            yield request
 
 
 class Veto:

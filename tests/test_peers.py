@@ -342,3 +342,22 @@ def test_nothing_is_silent(tmp_path: Path) -> None:
         assert "2 done" in run.log
         assert "This run: 0 new, 0 handed out, so it had nothing to do." in run.log
         assert len(site.log) == 2
+
+
+def test_a_deliberate_copy_stays_one_through_its_redirect(tmp_path: Path) -> None:
+    """Two different seeds that redirect to one page fetch it once; one seed that is asked
+    for twice on purpose fetches its target twice."""
+
+    def answer(hit: Hit) -> Answer | str:
+        return redirect("/target") if hit.path in ("/a", "/b") else "<p>here"
+
+    with Site(answer) as site:
+        once = Project(tmp_path / "once")
+        run = once.crawl("follow", f"url={site.url('/a')},{site.url('/b')}")
+        assert run.reason == "finished"
+        assert sorted(site.paths()) == ["/a", "/b", "/target"]
+        site.log.clear()
+        twice = Project(tmp_path / "twice")
+        run = twice.crawl("follow", f"url={site.url('/a')},{site.url('/a')}")
+        assert run.reason == "finished"
+        assert sorted(site.paths()) == ["/a", "/a", "/target", "/target"]

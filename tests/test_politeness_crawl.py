@@ -212,7 +212,11 @@ def test_two_jobs_share_a_hosts_pace(tmp_path: Path) -> None:
         }
         seeds = f"url={site.url('/', slow)},{site.url('/', wide)}"
         both = [Crawl(tmp_path / name, FOCUS_JOB=name, **settings) for name in "ab"]
-        started = [crawl.start("crawl", "follow", "-a", seeds) for crawl in both]
+        started = [crawl.start("crawl", "together", "-a", seeds) for crawl in both]
+        for crawl, process in zip(both, started, strict=True):
+            crawl.wait_until(process, lambda crawl=crawl: "ready" in crawl.log)
+        for crawl in both:
+            (crawl.folder / "go").touch()
         runs = [crawl.wait(process) for crawl, process in zip(both, started, strict=True)]
 
     assert [run.reason for run in runs] == ["finished"] * 2
