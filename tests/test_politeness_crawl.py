@@ -202,13 +202,13 @@ def test_autothrottle_is_followed(tmp_path: Path) -> None:
 
 def test_two_jobs_share_a_hosts_pace(tmp_path: Path) -> None:
     slow, wide = hosts = [host(1), host(2)]
-    answers = {slow: Answer(numbered(5)), wide: Answer(numbered(8), delay=0.2)}
+    answers = {slow: Answer(numbered(11)), wide: Answer(numbered(8), delay=0.2)}
 
     with Site(lambda hit: answers[hit.host], hosts) as site:
         settings = {
             "FOCUS_FRONTIER": f"sqlite:///{tmp_path / 'shared.db'}",
             "CONCURRENT_REQUESTS_PER_DOMAIN": 2,
-            "DOWNLOAD_SLOTS": {slow: {"delay": 0.4, "jitter": 0}},
+            "DOWNLOAD_SLOTS": {slow: {"delay": 0.25, "jitter": 0}},
         }
         seeds = f"url={site.url('/', slow)},{site.url('/', wide)}"
         both = [Crawl(tmp_path / name, FOCUS_JOB=name, **settings) for name in "ab"]
@@ -221,11 +221,11 @@ def test_two_jobs_share_a_hosts_pace(tmp_path: Path) -> None:
 
     assert [run.reason for run in runs] == ["finished"] * 2
     times = [crawl.sent(site.url("/", slow)) for crawl in both]
-    assert [len(t) for t in times] == [6, 6]
-    # They did meet.
+    assert [len(t) for t in times] == [12, 12]
+    # They did meet. Whose turn it is each time is chance.
     assert times[0][0] < times[1][-1]
     assert times[1][0] < times[0][-1]
-    assert min(gaps(sorted(times[0] + times[1]))) >= 0.4 - EXACT
+    assert min(gaps(sorted(times[0] + times[1]))) >= 0.25 - EXACT
     assert len(site.paths(wide)) == 18
     assert site.busiest[wide] == 2
 

@@ -353,9 +353,9 @@ class _Checkpointer:
 
 def _statements(script: str) -> Iterator[str]:
     pending = ""
-    for line in script.splitlines(keepends=True):
-        pending += line
-        if sqlite3.complete_statement(pending):
+    for part in script.split(";")[:-1]:
+        pending += f"{part};"
+        if sqlite3.complete_statement(pending):  # not within a string or a comment
             yield pending
             pending = ""
 
