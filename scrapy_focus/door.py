@@ -14,7 +14,7 @@ from scrapy_focus.intake import check_numbers
 from scrapy_focus.requests import Unreadable, Unstorable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from scrapy import Request
 
@@ -32,14 +32,25 @@ _NAMED = 10
 class Door:
     """Turns requests into candidates for the frontier, and leases into requests.
 
+    :param recent: keys that the frontier is known to hold
     :param entered: called with each candidate that is about to be stored
     """
 
-    def __init__(self, crawl: Crawl, writer: Writer, entered: Callable[[Candidate], None]) -> None:
+    def __init__(
+        self,
+        crawl: Crawl,
+        writer: Writer,
+        recent: Container[bytes],
+        entered: Callable[[Candidate], None],
+    ) -> None:
         self._crawl = crawl
         self._stats = crawl.stats
         self._extra = {"spider": crawl.spider}
         self._writer = writer
+        # Nothing is asked before our own filter: what it has just seen need not be made a
+        # candidate first.
+        first = next(iter(crawl.chain.plugins), None)
+        self._recent: Container[bytes] = recent if first is crawl.identity else ()
         self._entered = entered
         #: Requests that are kept in memory, by key and copy.
         self._objects: dict[tuple[bytes, int], Request] = {}
@@ -80,6 +91,9 @@ class Door:
             self._retry(request, flight)
             return
         source = crawl.flights.redirected_by(request)
+        known = fingerprint in self._recent and "focus_key" not in request.meta
+        if known and not source and not request.dont_filter:
+            raise Drop("duplicate")
         if source:
             source.redirected = True
             candidate = crawl.intake.hop(request, source, fingerprint)
@@ -173,7 +187,6 @@ class Door:
 
     def _refuse(self, request: Request, reason: str) -> None:
         crawl = self._crawl
-        self._stats.inc_value(f"focus/refused/{reason}")
         self._writer.refuse(reason)
         self.seeds_failed += reason == "error" and request in crawl.engine.seeds
         if reason == "duplicate":

@@ -104,8 +104,8 @@ class Scheduler(BaseScheduler):
         self._engine = crawl.engine
         self._frontier = crawl.frontier
         self._stats = crawl.stats
-        self._writer = Writer(crawl.frontier, self._on_added, self._on_settled)
-        self._door = Door(crawl, self._writer, self._on_entered)
+        self._writer = Writer(crawl.frontier, self._on_added, self._on_settled, self._on_refused)
+        self._door = Door(crawl, self._writer, self._recent, self._on_entered)
         crawl.engine.seeds.offered = self._door.offered
         self._others = crawl.frontier.start == "joined"
         crawl.pacer.attach(crawl.frontier, self._writer)
@@ -209,7 +209,7 @@ class Scheduler(BaseScheduler):
             if lease.gap > 0:
                 self._opens[lease.candidate.group] = now + lease.gap
             return lease
-        self._dirty = bool(self._writer)
+        self._dirty = self._writer.promising
         self._opens = {group: at for group, at in self._opens.items() if at > now}
         self._due = due = self._frontier.next_due(now)
         if due is None or not self._engine:
@@ -264,6 +264,9 @@ class Scheduler(BaseScheduler):
     def _on_settled(self, outcome: Outcome, accepted: bool) -> None:
         if not accepted:
             self._stats.inc_value("focus/stale")
+
+    def _on_refused(self, reason: str, number: int) -> None:
+        self._stats.inc_value(f"focus/refused/{reason}", number)
 
     def _write_soon(self) -> None:
         if not self._open or self._failed:

@@ -28,10 +28,12 @@ class Writer:
         frontier: Frontier,
         added: Callable[[Candidate, bool], None],
         settled: Callable[[Outcome, bool], None],
+        refused: Callable[[str, int], None],
     ) -> None:
         self._frontier = frontier
         self._added = added
         self._settled = settled
+        self._tell_refused = refused
         self._candidates: list[Candidate] = []
         self._keys: set[bytes] = set()
         self._events: list[Callable[[], None]] = []
@@ -86,6 +88,7 @@ class Writer:
 
     def flush(self, now: float, until: float | None = None) -> Lease | None:
         """Store everything, and with *until* lease the next URL in the same transaction.
+        The counts of what was refused then wait for a call without.
 
         :raises scrapy_focus.exceptions.FrontierError: nothing is stored, and nothing lost
         """
@@ -98,14 +101,17 @@ class Writer:
             for left, at, fetched, size in self._left.values():
                 frontier.left(left, at, fetched=fetched, size=size)
             accepted, new = frontier.settle(outcomes, candidates, now)
-            if self._refused:
-                frontier.count("refused", self._refused)
             if until is not None:
                 lease = frontier.lease(1, now, until)
+            elif self._refused:
+                frontier.count("refused", self._refused)
         self._candidates, self._outcomes, self._events = [], [], []
         self._keys.clear()
         self._left.clear()
-        self._refused.clear()
+        if until is None:
+            for reason, number in self._refused.items():
+                self._tell_refused(reason, number)
+            self._refused.clear()
         for candidate, is_new in zip(candidates, new, strict=True):
             self._added(candidate, is_new)
         for outcome, is_valid in zip(outcomes, accepted, strict=True):

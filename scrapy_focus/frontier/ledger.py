@@ -13,8 +13,9 @@ from scrapy_focus.frontier.rows import Queue, Rows
 _COUNTERS = ("added", "leased", "done", "failed", "dropped", "pages", "bytes", "seconds")
 _ADD = f"UPDATE jobs SET {', '.join(f'{name} = {name} + ?' for name in _COUNTERS)} WHERE id = ?"
 _TOTALS = (
-    "SELECT j.pages, j.bytes, j.seconds, r.ended FROM runs AS r CROSS JOIN jobs AS j"
-    " ON j.id = r.job WHERE r.id = ?"
+    "SELECT j.pages, j.bytes, j.seconds, r.ended, EXISTS (SELECT 1 FROM runs AS o"
+    " WHERE o.job = r.job AND o.ended IS NULL AND o.id <> r.id) FROM runs AS r"
+    " CROSS JOIN jobs AS j ON j.id = r.job WHERE r.id = ?"
 )
 _ADD_REASON = (
     "INSERT INTO reasons (job, kind, reason, count) VALUES (?1, ?2, ?3, ?4)"
@@ -41,6 +42,8 @@ class Ledger:
         self._reasons: Counter[tuple[str, str]] = Counter()
         #: Pages, bytes and seconds that the job has used.
         self.totals: tuple[int, int, float] = (0, 0, 0.0)
+        #: Whether other runs are at the job.
+        self.shared = 0
 
     def load(self, job: int, run: int) -> None:
         """Read how much of its budget the job has used: other runs use it as well.
@@ -49,7 +52,8 @@ class Ledger:
             wrote then, nobody would look after.
         """
         self._job = job
-        pages, size, seconds, ended = self._db.one(_TOTALS, run) or (0, 0, 0.0, None)
+        found = self._db.one(_TOTALS, run) or (0, 0, 0.0, None, 0)
+        pages, size, seconds, ended, self.shared = found
         if ended is not None:
             raise FrontierError(
                 f"Another process has taken this run's URLs in the frontier {self._db.path} "

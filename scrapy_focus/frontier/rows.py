@@ -35,6 +35,7 @@ _CHARGED_HEAD = (
     " AND charged = 1 ORDER BY rank, id LIMIT 1"
 )
 _LOAD_HOST = "SELECT id, name, next_at, delay, held, touched, in_flight FROM hosts WHERE id = ?"
+_FIND_HOST = "SELECT id, name, next_at, delay, held, touched, in_flight FROM hosts WHERE name = ?"
 _SAVE_HOST = (
     "UPDATE hosts SET next_at = ?, delay = ?, held = ?, touched = ?, in_flight = ? WHERE id = ?"
 )
@@ -134,9 +135,11 @@ class Rows:
 
     def host(self, number: int) -> Host:
         host = self._hosts.get(number)
-        if host is None:
-            host = self._hosts[number] = Host(*self._db.one(_LOAD_HOST, number))
-            self._host_values[number] = host.values()
+        return host or self._keep(Host(*self._db.one(_LOAD_HOST, number)))
+
+    def _keep(self, host: Host) -> Host:
+        self._hosts[host.id] = host
+        self._host_values[host.id] = host.values()
         return host
 
     def host_named(self, group: str) -> Host:
@@ -144,12 +147,11 @@ class Rows:
 
         Looked up each time: another process may have forgotten it, being empty.
         """
-        find = "SELECT id FROM hosts WHERE name = ?"
-        found = self._db.one(find, group)
+        found = self._db.one(_FIND_HOST, group)
         if found is None:
             self._db.execute("INSERT INTO hosts (name) VALUES (?)", (group,))
-            found = self._db.one(find, group)
-        return self.host(found[0])
+            found = self._db.one(_FIND_HOST, group)
+        return self._hosts.get(found[0]) or self._keep(Host(*found))
 
     def queues_of(self, pace: int) -> Iterable[Queue]:
         """The queues of a pace group, of every job that a run is at."""

@@ -223,7 +223,8 @@ class SQLiteFrontier(Frontier):
     def lease(self, limit: int, now: float, until: float) -> list[Lease]:
         leases: list[Lease] = []
         with self.transaction():
-            self._jobs.take_back_ended(now)
+            if self._ledger.shared:
+                self._jobs.take_back_ended(now)
             self._chooser.promote(now)
             while len(leases) < limit and (choice := self._chooser.choose()):
                 queue, row = self._rows.queue(choice[0]), choice[1]
