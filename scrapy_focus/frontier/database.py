@@ -80,7 +80,11 @@ class Database:
 
     def _connect(self, read_only: bool, immutable: bool) -> sqlite3.Connection:
         if read_only:
-            if not self.path.is_file():
+            try:
+                found = self.path.is_file()
+            except OSError:  # a folder on the way may not be entered
+                found = False
+            if not found:
                 raise FrontierError(f"There is no frontier at {self.path}.")
         else:
             self._make_file()
@@ -95,9 +99,10 @@ class Database:
         )
 
     def _make_file(self) -> None:
-        if self.path.is_dir():
-            raise FrontierError(f"The frontier's path {self.path} is a folder; name a file.")
         try:
+            # is_dir() of pathlib raises where a folder on the way may not be entered.
+            if self.path.is_dir():
+                raise FrontierError(f"The frontier's path {self.path} is a folder; name a file.")
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Private from its first byte on; the -wal and -shm files take over its mode.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, stat.S_IRUSR | stat.S_IWUSR))
