@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from scrapy_focus.candidate import Candidate
 from scrapy_focus.frontier import Ending, Lease, Outcome
@@ -84,6 +84,7 @@ class Flights:
     _by_url: dict[str, list[Flight]] = field(default_factory=dict)
     #: Slots that the downloader has written into the meta of what is in flight.
     _slots: Counter[str] = field(default_factory=Counter)
+    _places: Counter[str] = field(default_factory=Counter)
 
     def __len__(self) -> int:
         return len(self._by_request)
@@ -103,18 +104,32 @@ class Flights:
         self._by_request[flight.request] = flight
         self._by_fingerprint.setdefault(flight.fingerprint, []).append(flight)
         self._by_url.setdefault(flight.url, []).append(flight)
+        self._places[flight.lease.candidate.group] += 1
+
+    def leave(self, flight: Flight) -> None:
+        """A request has left the downloader, or was answered before it came there."""
+        self._free(flight)
+        flight.left = True
+
+    def _free(self, flight: Flight) -> None:
+        if flight.left:
+            return
+        group = flight.lease.candidate.group
+        self._places[group] -= 1
+        if not self._places[group]:
+            del self._places[group]
+
+    def places(self, group: str) -> int:
+        """How many requests to a pace group have not left the downloader."""
+        return self._places[group]
 
     def pop(self, request: Request) -> Flight | None:
         flight = self._by_request.pop(request, None)
         if flight is None:
             return None
-        for index, key in (
-            (self._by_fingerprint, flight.fingerprint),
-            (self._by_url, flight.url),
-        ):
-            index[key].remove(flight)  # type: ignore[index]
-            if not index[key]:  # type: ignore[index]
-                del index[key]  # type: ignore[arg-type]
+        _remove(self._by_fingerprint, flight.fingerprint, flight)
+        _remove(self._by_url, flight.url, flight)
+        self._free(flight)
         slot = flight.request.meta.get("download_slot")
         if flight.reached and flight.own_slot is None and slot is not None:
             self._slots[slot] -= 1
@@ -155,3 +170,12 @@ class Flights:
             if flight.redirect_times + 1 == times and not flight.redirected:
                 return flight
         return None
+
+
+_K = TypeVar("_K")
+
+
+def _remove(index: dict[_K, list[Flight]], key: _K, flight: Flight) -> None:
+    index[key].remove(flight)
+    if not index[key]:
+        del index[key]

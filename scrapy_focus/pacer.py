@@ -91,14 +91,20 @@ class Pacer:
         may have in flight (0: no limit)."""
         if not group:
             return 0.0, 0
-        cap = self._rates.concurrency(group)
-        if self._robots and group not in self._known:
-            cap = 1
+        cap = self.cap(group)
         if not self._throttled:
             return self._rates.gap(group, self._rng), cap
         slot = self._engine.slot(group)
         start = max(self._rates.delay(group), self._start_delay)
         return slot.delay if slot else start, cap
+
+    def cap(self, group: str) -> int:
+        """How many requests a group may have in flight (0: no limit)."""
+        if not group:
+            return 0
+        if self._robots and group not in self._known:
+            return 1
+        return self._rates.concurrency(group)
 
     def least_gap(self, group: str) -> float:
         """Seconds that always lie between two requests to a group."""

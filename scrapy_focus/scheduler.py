@@ -42,6 +42,7 @@ _SOON = 0.05
 _BUSY, _TRIES = 0.005, 1000
 #: Seconds between two looks at leases, clock and other runs.
 _UPKEEP = 1.0
+_MANY = 1000
 #: How many keys are remembered, of some 90 bytes each.
 _RECENT = 50_000
 #: How many rows that cannot be handed out one call passes over.
@@ -70,6 +71,8 @@ class Scheduler(BaseScheduler):
         self._due: float | None = None
         #: When hosts that this run has touched open again, for a comparison in memory.
         self._opens: dict[str, float] = {}
+        #: How many of these are looked through for those that have opened.
+        self._many = _MANY
         #: Keys that the frontier is known to hold.
         self._recent: set[bytes] = set()
         self._others = False
@@ -210,7 +213,9 @@ class Scheduler(BaseScheduler):
                 self._opens[lease.candidate.group] = now + lease.gap
             return lease
         self._dirty = self._writer.promising
-        self._opens = {group: at for group, at in self._opens.items() if at > now}
+        if len(self._opens) > self._many:
+            self._opens = {group: at for group, at in self._opens.items() if at > now}
+            self._many = max(_MANY, 2 * len(self._opens))
         self._due = due = self._frontier.next_due(now)
         if due is None or not self._engine:
             self._wake.cancel()
@@ -248,9 +253,17 @@ class Scheduler(BaseScheduler):
     # -- what happens meanwhile -------------------------------------------------------
 
     def _on_entered(self, candidate: Candidate) -> None:
-        if self._opens.get(candidate.group, 0.0) <= time.time():
+        if not self._dirty and not self._is_shut(candidate.group):
             self._dirty = True
         self._write_soon()
+
+    def _is_shut(self, group: str) -> bool:
+        """Whether this run alone keeps a host cooling or busy: a URL more changes nothing."""
+        assert self._crawl
+        if self._opens.get(group, 0.0) > time.time():
+            return True
+        cap = self._crawl.pacer.cap(group)
+        return 0 < cap <= self._crawl.flights.places(group)
 
     def _on_changed(self) -> None:
         self._dirty = True

@@ -70,7 +70,7 @@ class Watcher:
         if not flight:
             return
         now = time.time()
-        flight.left = True
+        self._flights.leave(flight)
         if not flight.downloaded:
             # Sent from a finally clause: the exception that ended the download is at hand.
             error = sys.exc_info()[1]
@@ -88,7 +88,7 @@ class Watcher:
         flight.received = True
         if not flight.reached:
             # A cache or a middleware answered: the host was not touched.
-            flight.left = True
+            self._flights.leave(flight)
             self._crawl.gate.left(flight.request)
             self._pacer.settle_robots(flight.lease.candidate.group)
             self._writer.left(flight.lease, time.time(), fetched=False)
