@@ -42,6 +42,7 @@ _SOON = 0.05
 _BUSY, _TRIES = 0.005, 1000
 #: Seconds between two looks at leases, clock and other runs.
 _UPKEEP = 1.0
+#: How many hosts that this run has touched are kept before those that have opened are forgotten.
 _MANY = 1000
 #: How many keys are remembered, of some 90 bytes each.
 _RECENT = 50_000
@@ -455,7 +456,7 @@ class Scheduler(BaseScheduler):
         return crawl.scope.refuse(request.url, host, allow_offsite=admitted)
 
     def _on_stopped(self) -> None:
-        """The very end: nobody should have to look for it among the log's other lines."""
+        """Warn of a run without seeds, after the stats have counted the run's own warnings."""
         assert self._crawl
         if not self._engine.seeds.count and self._crawl.location.path is not None:
             logger.warning(
