@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from scrapy_focus.frontier.contract import Order
@@ -46,9 +47,18 @@ _DUE = (
 )
 _MAKE_READY = "UPDATE urls SET ready_at = 0 WHERE id = ?"
 # Served by queues_cooling. Bounded likewise.
-_OPEN_UP = (
-    "UPDATE queues SET at = 0 WHERE id IN (SELECT id FROM queues WHERE job = ? AND at > 0"
-    " AND at <= ? AND head IS NOT NULL ORDER BY at LIMIT 1000)"
+_COOLED = (
+    "SELECT id FROM queues WHERE job = ? AND at > 0 AND at <= ? AND head IS NOT NULL"
+    " ORDER BY at LIMIT 200"
+)
+_OPEN_UP = f"UPDATE queues SET at = 0 WHERE id IN ({_COOLED})"
+# Served by queues_cooling and by urls_deferred, in their order.
+_FIRST_OPENING = (
+    "SELECT at FROM queues WHERE job = ? AND at > 0 AND head IS NOT NULL ORDER BY at LIMIT 1"
+)
+_FIRST_DUE = (
+    "SELECT ready_at FROM urls WHERE job = ? AND charged = ? AND state = 0 AND ready_at > 0"
+    " AND run IS NULL ORDER BY ready_at LIMIT 1"
 )
 _NEXT_OPENING = (
     "SELECT at FROM queues WHERE job = ? AND at > 0 AND at < 1e18 AND head IS NOT NULL"
@@ -83,14 +93,23 @@ class Chooser:
         self.volatile = False
 
     def promote(self, now: float) -> None:
-        """Deferred rows become ready and cooled hosts open."""
-        due = self._db.execute(_DUE, (self.job, now)).fetchall()
-        for row, number, rank, charged in due:
-            self._db.execute(_MAKE_READY, (row,))
-            self._rows.queue(number).offer(rank, row, bool(charged))
-        self._rows.save()
-        if self._db.execute(_OPEN_UP, (self.job, now)).rowcount:
-            self._rows.forget()
+        """Deferred rows become ready and cooled hosts open, if it is time for the first."""
+        rows = self._rows
+        if rows.due <= now:
+            due = self._db.execute(_DUE, (self.job, now)).fetchall()
+            for row, number, rank, charged in due:
+                self._db.execute(_MAKE_READY, (row,))
+                rows.ready(rows.queue(number), row, rank, bool(charged))
+            first = [self._db.one(_FIRST_DUE, self.job, charged) for charged in (0, 1)]
+            rows.due = min((at for (at,) in filter(None, first)), default=math.inf)
+        rows.save()
+        if rows.opening <= now:
+            cooled = self._db.execute(_COOLED, (self.job, now)).fetchall()
+            if cooled:
+                self._db.execute(_OPEN_UP, (self.job, now))
+                rows.open_up(number for (number,) in cooled)
+            first_opening = self._db.one(_FIRST_OPENING, self.job)
+            rows.opening = first_opening[0] if first_opening else math.inf
 
     def choose(self) -> tuple[int, int] | None:
         """The queue and the row to hand out next, of those that are open."""

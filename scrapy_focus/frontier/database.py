@@ -58,6 +58,7 @@ class Database:
         self.path = path
         self._depth = 0
         self._undone = False
+        self._version = 0
         self._checkpointer: _Checkpointer | None = None
         try:
             self._connection = self._connect(read_only, immutable)
@@ -185,6 +186,11 @@ class Database:
     def within(self) -> bool:
         """Whether a transaction is open."""
         return self._depth > 0
+
+    def changed(self) -> bool:
+        """Whether another connection has written since the last time that this was asked."""
+        before, self._version = self._version, self._pragma("data_version")
+        return self._version != before
 
     def stop_waiting(self) -> None:
         """From now on a lock that another connection holds is an error at once."""

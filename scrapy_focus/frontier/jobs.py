@@ -216,8 +216,7 @@ class Jobs:
         for row, number, in_flight, rank, charged in leased:
             self._db.execute(_FREE, (row,))
             queue = self._rows.queue(number)
-            queue.waiting += 1
-            queue.offer(rank, row, bool(charged))
+            self._rows.wait(queue, row, rank, 0.0, bool(charged))
             self._ledger.add("leased", -1, job)
             if in_flight:
                 host = self._rows.host(queue.pace)
@@ -268,7 +267,9 @@ class Jobs:
         )[0]
         if last is None:
             return False
-        self._db.execute(_CLEAR_HOSTS, (self._swept, last, now - _REMEMBERED))
+        if self._db.execute(_CLEAR_HOSTS, (self._swept, last, now - _REMEMBERED)).rowcount:
+            self._rows.save()
+            self._rows.forget()
         self._swept = last
         return True
 

@@ -1,13 +1,20 @@
-"""The rows of a frontier that a transaction works on: loaded once, saved when they changed."""
+"""The rows of a frontier that this run works on: read once, saved when they changed, and
+kept at hand until another connection writes to the file."""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scrapy_focus.candidate import Candidate
 from scrapy_focus.frontier.database import Database
+
+#: How many queues are kept at hand, with their hosts and the first of their URLs: some 4 MB.
+_KEPT = 4096
+#: How many URLs of one queue are read ahead at most, and of all queues together.
+_AHEAD, _AHEAD_OF_ALL = 16, 8192
 
 #: ``queues.at`` of a queue whose host has as many requests in flight as it may have.
 BUSY = 1e18
@@ -24,10 +31,14 @@ _SAVE_QUEUE = (
 _QUEUES_OF = (
     "SELECT id FROM queues WHERE pace = ? AND job IN (SELECT job FROM runs WHERE ended IS NULL)"
 )
-# Served by urls_ready: the first entry of the queue's part.
+_URL = (
+    "rank, id, url, key, copy, depth, parent, seed, priority, score, discovered, attempts,"
+    " charged, request"
+)
+# Served by urls_ready: the first entries of the queue's part.
 _HEAD = (
-    "SELECT rank, id FROM urls WHERE queue = ? AND state = 0 AND ready_at = 0"
-    " ORDER BY rank, id LIMIT 1"
+    f"SELECT {_URL} FROM urls WHERE queue = ? AND state = 0 AND ready_at = 0"
+    " ORDER BY rank, id LIMIT ?"
 )
 # Served by urls_charged.
 _CHARGED_HEAD = (
@@ -39,10 +50,7 @@ _FIND_HOST = "SELECT id, name, next_at, delay, held, touched, in_flight FROM hos
 _SAVE_HOST = (
     "UPDATE hosts SET next_at = ?, delay = ?, held = ?, touched = ?, in_flight = ? WHERE id = ?"
 )
-_LOAD_URL = (
-    "SELECT url, key, copy, depth, parent, seed, priority, score, rank, discovered, attempts,"
-    " charged, request FROM urls WHERE id = ?"
-)
+_LOAD_URL = f"SELECT {_URL} FROM urls WHERE id = ?"
 
 
 @dataclass(slots=True)
@@ -63,20 +71,42 @@ class Queue:
     tie: float
     aged: int
     at: float
+    #: The first ready rows, in their order: each its rank, its id, and the rest of its columns
+    #: where they are known. Empty where they are not, and for a retired queue.
+    ahead: list[tuple[Any, ...]] = field(default_factory=list)
 
-    def offer(self, rank: float, row: int, charged: bool) -> None:
-        """A row became ready: it is the head if nothing better is."""
+    def offer(
+        self, rank: float, row: int, charged: bool, most: int, rest: tuple[Any, ...] = ()
+    ) -> None:
+        """A row became ready: it is the head if nothing better is.
+
+        :param most: how many rows may be kept ahead
+        """
+        whole = len(self.ahead) == self.ready
         self.ready += 1
         if self.retired and not charged:
             return
         if self.head is None or (rank, row) < (self.head, self.head_id):
             self.put_head(rank, row)
+        ahead = self.ahead
+        if not self.retired and (whole or (ahead and (rank, row) < ahead[-1][:2])):
+            insort(ahead, (rank, row, *rest))
+            del ahead[most:]
 
-    def wait(self, row: int, rank: float, ready_at: float, charged: bool) -> None:
-        """A row starts to wait, at once or for its time."""
-        self.waiting += 1
-        if not ready_at:
-            self.offer(rank, row, charged)
+    def taken(self, row: int) -> bool:
+        """A ready row was handed out. Says whether the head is known all the same."""
+        self.waiting -= 1
+        self.ready -= 1
+        ahead = self.ahead
+        if ahead and ahead[0][1] == row:
+            del ahead[0]
+        else:
+            ahead[:] = [other for other in ahead if other[1] != row]
+        if ahead:
+            self.put_head(*ahead[0][:2])
+        elif self.ready == 0:
+            self.put_head(None, None)
+        return not self.retired and bool(ahead or self.ready == 0)
 
     def put_head(self, rank: float | None, row: int | None) -> None:
         self.head, self.head_id = rank, row
@@ -116,55 +146,111 @@ class Host:
 
 
 class Rows:
-    """The queues and hosts of one transaction."""
+    """The queues and hosts at hand."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._queues: dict[int, Queue] = {}
         self._hosts: dict[int, Host] = {}
-        # As the database has them.
+        self._names: dict[str, Host] = {}
+        #: The queues of each pace group, of every job that a run is at.
+        self._queues_of: dict[int, list[int]] = {}
+        # What this transaction has looked at, as the database has it.
         self._queue_values: dict[int, tuple[Any, ...]] = {}
         self._host_values: dict[int, tuple[Any, ...]] = {}
+        #: No queue opens before it, and no row becomes ready (Unix time, seconds).
+        self.opening = self.due = 0.0
 
     def queue(self, number: int) -> Queue:
         queue = self._queues.get(number)
         if queue is None:
             queue = self._queues[number] = Queue(*self._db.one(_LOAD_QUEUE, number))
+        if number not in self._queue_values:
             self._queue_values[number] = queue.values()
         return queue
 
     def host(self, number: int) -> Host:
         host = self._hosts.get(number)
-        return host or self._keep(Host(*self._db.one(_LOAD_HOST, number)))
+        return self._keep(host or Host(*self._db.one(_LOAD_HOST, number)))
 
     def _keep(self, host: Host) -> Host:
-        self._hosts[host.id] = host
-        self._host_values[host.id] = host.values()
+        if host.id not in self._host_values:
+            self._hosts[host.id] = self._names[host.name] = host
+            self._host_values[host.id] = host.values()
         return host
 
     def host_named(self, group: str) -> Host:
-        """The pace group of this name, made where it is new (served by its own index).
-
-        Looked up each time: another process may have forgotten it, being empty.
-        """
-        found = self._db.one(_FIND_HOST, group)
-        if found is None:
-            self._db.execute("INSERT INTO hosts (name) VALUES (?)", (group,))
+        """The pace group of this name, made where it is new (served by its own index)."""
+        host = self._names.get(group)
+        if host is None:
             found = self._db.one(_FIND_HOST, group)
-        return self._hosts.get(found[0]) or self._keep(Host(*found))
+            if found is None:
+                self._db.execute("INSERT INTO hosts (name) VALUES (?)", (group,))
+                found = self._db.one(_FIND_HOST, group)
+            host = Host(*found)
+        return self._keep(host)
 
     def queues_of(self, pace: int) -> Iterable[Queue]:
         """The queues of a pace group, of every job that a run is at."""
-        rows = self._db.execute(_QUEUES_OF, (pace,)).fetchall()
-        return [self.queue(number) for (number,) in rows]
+        numbers = self._queues_of.get(pace)
+        if numbers is None:
+            rows = self._db.execute(_QUEUES_OF, (pace,)).fetchall()
+            numbers = self._queues_of[pace] = [number for (number,) in rows]
+        return [self.queue(number) for number in numbers]
+
+    def queue_added(self, number: int, pace: int) -> None:
+        """A queue is new."""
+        if pace in self._queues_of:
+            self._queues_of[pace].append(number)
+
+    @property
+    def _most(self) -> int:
+        """How many rows of a queue are kept ahead."""
+        return max(1, min(_AHEAD, _AHEAD_OF_ALL // max(1, len(self._queues))))
+
+    def take(self, queue: Queue, row: int) -> None:
+        """A ready row of a queue was handed out."""
+        if not queue.taken(row):
+            self.find_head(queue)
+
+    def wait(  # noqa: PLR0913, PLR0917
+        self,
+        queue: Queue,
+        row: int,
+        rank: float,
+        ready_at: float,
+        charged: bool,
+        rest: tuple[Any, ...] = (),
+    ) -> None:
+        """A row of a queue starts to wait, at once or for its time."""
+        queue.waiting += 1
+        if not ready_at:
+            queue.offer(rank, row, charged, self._most, rest)
+        elif ready_at < self.due:
+            self.due = ready_at
+
+    def ready(self, queue: Queue, row: int, rank: float, charged: bool) -> None:
+        """The time has come that a row has waited for."""
+        queue.offer(rank, row, charged, self._most)
 
     def find_head(self, queue: Queue) -> None:
         """Read the best ready row of a queue; of a retired one the best that is paid for."""
         if queue.retired:
+            queue.ahead = []
             head = self._db.one(_CHARGED_HEAD, queue.job, queue.id)
         else:
-            head = self._db.one(_HEAD, queue.id)
+            queue.ahead = self._db.execute(_HEAD, (queue.id, self._most)).fetchall()
+            head = queue.ahead[0][:2] if queue.ahead else None
         queue.put_head(*(head or (None, None)))
+
+    def open_up(self, numbers: Iterable[int]) -> None:
+        """Queues have been opened by a statement, after :meth:`save`."""
+        for number in numbers:
+            if number in self._queues:
+                queue = self._queues[number]
+                queue.at = 0.0
+                if number in self._queue_values:
+                    self._queue_values[number] = queue.values()
 
     def reopen(self, host: Host, cap: int, now: float) -> None:
         """Tell a host's queues when it opens and when it was last touched."""
@@ -176,8 +262,13 @@ class Rows:
 
     def candidate(self, queue: Queue, row: int) -> Candidate:
         """A stored URL as it waits."""
-        (url, key, copy, depth, parent, seed, priority, score, rank, discovered, attempts, charged,
-         request) = self._db.one(_LOAD_URL, row)  # fmt: skip
+        ahead = queue.ahead
+        if ahead and ahead[0][1] == row and len(ahead[0]) > 2:
+            found = ahead[0]
+        else:
+            found = self._db.one(_LOAD_URL, row)
+        (rank, _, url, key, copy, depth, parent, seed, priority, score, discovered, attempts,
+         charged, request) = found  # fmt: skip
         return Candidate(
             url=url,
             host=queue.host,
@@ -199,20 +290,35 @@ class Rows:
 
     def save(self) -> None:
         """Write back what has changed, so that the indexes tell the truth."""
-        for number, queue in self._queues.items():
+        for number, before in self._queue_values.items():
+            queue = self._queues[number]
             values = queue.values()
-            if values != self._queue_values[number]:
+            if values != before:
                 self._db.execute(_SAVE_QUEUE, (*values, number))
                 self._queue_values[number] = values
-        for number, host in self._hosts.items():
-            values = host.values()
-            if values != self._host_values[number]:
+                if queue.head is not None and 0 < queue.at < self.opening:
+                    self.opening = queue.at
+        for number, before in self._host_values.items():
+            values = self._hosts[number].values()
+            if values != before:
                 self._db.execute(_SAVE_HOST, (*values, number))
                 self._host_values[number] = values
 
-    def forget(self) -> None:
-        """What is stored may change, or has been changed by a statement of its own."""
-        self._queues.clear()
-        self._hosts.clear()
+    def rest(self) -> None:
+        """A transaction has ended. Let go of what was looked at first, if it is too much."""
         self._queue_values.clear()
         self._host_values.clear()
+        if len(self._queues) > _KEPT or len(self._hosts) > _KEPT:
+            for number in list(self._queues)[: _KEPT // 2]:
+                del self._queues[number]
+            for number in list(self._hosts)[: _KEPT // 2]:
+                del self._names[self._hosts.pop(number).name]
+                self._queues_of.pop(number, None)
+
+    def forget(self) -> None:
+        """What is stored has been changed by another connection, or by a statement of its own."""
+        for at_hand in (self._queues, self._hosts, self._names, self._queues_of):
+            at_hand.clear()  # type: ignore[attr-defined]
+        self._queue_values.clear()
+        self._host_values.clear()
+        self.opening = self.due = 0.0

@@ -102,6 +102,10 @@ class SQLiteFrontier(Frontier):
         self._pace = pace
         self._aged = int(order.ties == "age")
         self._ids: dict[tuple[str, str, bool], int] = {}
+        #: This run's leases: what their rows say (queue, in flight, rank) and the fence.
+        self._leased: dict[int, tuple[int, int, float, int]] = {}
+        #: Whether what is at hand is as it was stored last.
+        self._fresh = False
         self._db = db = Database(path, full=full)
         self._rows = Rows(db)
         self._ledger = Ledger(db, self._rows, limits)
@@ -138,17 +142,25 @@ class SQLiteFrontier(Frontier):
         totals = self._ledger.totals
         try:
             with self._db.transaction():
-                self._ledger.load(self._job, self._run)
+                if self._db.changed() or not self._fresh:
+                    self._forget()
+                    self._ledger.load(self._job, self._run)
+                    self._fresh = True
                 yield
                 self._save()
         except BaseException:
             # Nothing that was read or made inside is to be trusted.
             self._ledger.forget()
             self._ledger.totals = totals
-            self._ids.clear()
+            self._fresh = False
             raise
-        finally:
-            self._rows.forget()
+        self._rows.rest()
+
+    def _forget(self) -> None:
+        """What is at hand may not be what is stored."""
+        self._rows.forget()
+        self._ids.clear()
+        self._leased.clear()
 
     def _save(self) -> None:
         self._rows.save()
@@ -190,7 +202,11 @@ class SQLiteFrontier(Frontier):
         if cursor.rowcount != 1:
             return False
         assert cursor.lastrowid is not None
-        queue.wait(cursor.lastrowid, c.rank, ready_at, c.charged)
+        rest = (
+            *(c.url, c.key, c.copy, c.depth, c.parent, c.seed, c.priority, score, c.discovered),
+            *(0, c.charged, c.request),
+        )
+        self._rows.wait(queue, cursor.lastrowid, c.rank, ready_at, c.charged, rest)
         self._ledger.add("added", 1)
         return True
 
@@ -216,6 +232,7 @@ class SQLiteFrontier(Frontier):
         values = (*place, at, host.touched, self._aged, retired)
         number = self._db.execute(_ADD_QUEUE, values).lastrowid
         assert number is not None
+        self._rows.queue_added(number, host.id)
         return number
 
     # -- leasing --------------------------------------------------------------------
@@ -244,12 +261,11 @@ class SQLiteFrontier(Frontier):
         candidate = self._rows.candidate(queue, row)
         candidate.attempts += 1
         self._db.execute(_CLAIM, (until, self._run, row))
-        queue.waiting -= 1
-        queue.ready -= 1
+        self._leased[row] = (queue.id, 1, candidate.rank, candidate.attempts)
         self._ledger.add("leased", 1)
         if not candidate.charged:
             self._ledger.charge(queue, 1)
-        self._rows.find_head(queue)
+        self._rows.take(queue, row)
         gap = max(gap, host.delay)
         prior = host.next_at
         if gap > 0:
@@ -272,7 +288,9 @@ class SQLiteFrontier(Frontier):
 
     def _settle(self, o: Outcome, now: float) -> bool:
         lease = o.lease
-        found = self._db.one(_LEASED, lease.id, lease.fence, self._run)
+        found = self._leased.pop(lease.id, None)
+        if found is None or found[3] != lease.fence:
+            found = self._db.one(_LEASED, lease.id, lease.fence, self._run)
         if found is None:
             return False
         queue, in_flight, rank = self._rows.queue(found[0]), found[1], found[2]
@@ -302,7 +320,7 @@ class SQLiteFrontier(Frontier):
             kept = int(o.retry.volatile)
             self._db.execute(_CHANGE, (o.retry.priority, kept, o.retry.request, o.lease.id))
         self._db.execute(_GIVE_BACK, (ready_at, int(charged), rank, o.lease.id))
-        queue.wait(o.lease.id, rank, ready_at, charged)
+        self._rows.wait(queue, o.lease.id, rank, ready_at, charged)
 
     def _leave(self, host: Host, now: float, unused: Lease | None) -> None:
         """A request takes no place at its host any more; an unused lease gives its turn back."""
@@ -327,6 +345,7 @@ class SQLiteFrontier(Frontier):
         with self.transaction():
             cursor = self._db.execute(_LEAVE, (lease.id, lease.fence, self._run))
             if cursor.rowcount == 1:
+                self._leased.pop(lease.id, None)
                 self._ledger.use(size=size)
                 host = self._rows.host_named(lease.candidate.group)
                 self._leave(host, now, None if fetched else lease)
@@ -392,6 +411,7 @@ class SQLiteFrontier(Frontier):
                     self._db.execute("UPDATE urls SET rank = ? WHERE id = ?", (value, row))
                     queues.add(queue)
                 number, last = number + len(rows), rows[-1][0]
+            self._leased.clear()
             for queue in queues:
                 self._rows.find_head(self._rows.queue(queue))
         return number
