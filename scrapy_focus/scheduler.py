@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds after which what belongs to no page is stored at the latest.
 _SOON = 0.05
+#: Seconds after which finished pages are stored. Just long enough for the engine to have
+#: asked for what comes next: one write takes both.
+_TICK = 0.0001
 #: Seconds until a busy frontier is tried again, and how often closing tries.
 _BUSY, _TRIES = 0.005, 1000
 #: Seconds between two looks at leases, clock and other runs.
@@ -82,6 +85,7 @@ class Scheduler(BaseScheduler):
         self._beaten = time.monotonic()
         self._wake = Timer(self._on_wake)
         self._soon = Timer(self._on_soon)
+        self._tick = Timer(self._flush)
         self._upkeep = Timer(self._on_upkeep)
         self._sweep = Timer(self._on_sweep)
         settings = crawler.settings
@@ -118,7 +122,7 @@ class Scheduler(BaseScheduler):
             crawl.dupefilter.open()
         self._open = True
         if self._engine:
-            watcher = Watcher(crawl, self._writer, self._on_changed)
+            watcher = Watcher(crawl, self._writer, self._on_changed, self._on_finished)
             self._engine.watch(watcher.leaving)
             self._crawler.signals.connect(self._on_idle, signals.spider_idle)
             self._crawler.signals.connect(self._on_opened, signals.spider_opened)
@@ -189,7 +193,7 @@ class Scheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Store what is left, give the leases back and end the run."""
-        for timer in (self._wake, self._soon, self._upkeep, self._sweep):
+        for timer in (self._wake, self._soon, self._tick, self._upkeep, self._sweep):
             timer.cancel()
         if self._crawl is None or not self._open:
             return None
@@ -207,7 +211,7 @@ class Scheduler(BaseScheduler):
 
     def _take(self, now: float) -> Lease | None:
         """Store what has gathered, and lease the next URL in the same transaction."""
-        lease = self._writer.flush(now, now + self._lease_time)
+        lease = self._writer.flush(now, now + self._lease_time, soon=True)
         if lease is not None:
             self._dirty = True
             if lease.gap > 0:
@@ -270,6 +274,12 @@ class Scheduler(BaseScheduler):
         self._dirty = True
         self._write_soon()
 
+    def _on_finished(self) -> None:
+        """A page is finished: have that stored with all others of this turn of the reactor."""
+        self._dirty = True
+        if self._open and not self._failed and not self._tick.pending:
+            self._tick.set(_TICK)
+
     def _on_added(self, candidate: Candidate, new: bool) -> None:
         self._new += new
         self._remember(candidate.key)
@@ -286,13 +296,13 @@ class Scheduler(BaseScheduler):
         if not self._open or self._failed:
             return
         if self._writer.full:
-            self._flush()
+            self._flush(soon=True)
         elif self._engine and not self._soon.pending:
             self._soon.set(_SOON)
 
-    def _flush(self) -> None:
+    def _flush(self, *, soon: bool = False) -> None:
         try:
-            self._writer.flush(time.time())
+            self._writer.flush(time.time(), soon=soon)
         except FrontierBusy:
             if self._engine:
                 self._soon.set(_BUSY)

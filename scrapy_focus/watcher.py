@@ -28,14 +28,22 @@ class Watcher:
     """Learns how leases end.
 
     :param changed: called when a host may have opened, or a row may wait again
+    :param finished: called when a page is finished
     """
 
-    def __init__(self, crawl: Crawl, writer: Writer, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        crawl: Crawl,
+        writer: Writer,
+        changed: Callable[[], None],
+        finished: Callable[[], None],
+    ) -> None:
         self._crawl = crawl
         self._flights = crawl.flights
         self._pacer = crawl.pacer
         self._writer = writer
         self._changed = changed
+        self._finished = finished
         connect = crawl.crawler.signals.connect
         connect(self._reached, signals.request_reached_downloader)
         connect(self._downloaded, signals.response_downloaded)
@@ -116,7 +124,7 @@ class Watcher:
             stats.inc_value(f"focus/dropped/{outcome.reason}")
         self._writer.settle(outcome)
         self._tell_chain(flight.lease.candidate, outcome)
-        self._changed()
+        self._finished()
 
     def _tell_chain(self, candidate: object, outcome: object) -> None:
         try:

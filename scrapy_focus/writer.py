@@ -86,16 +86,19 @@ class Writer:
         """Something else that must be stored before the next lease."""
         self._events.append(action)
 
-    def flush(self, now: float, until: float | None = None) -> Lease | None:
+    def flush(
+        self, now: float, until: float | None = None, *, soon: bool = False
+    ) -> Lease | None:
         """Store everything, and with *until* lease the next URL in the same transaction.
         The counts of what was refused then wait for a call without.
 
+        :param soon: it need not be safe from a kill yet
         :raises scrapy_focus.exceptions.FrontierError: nothing is stored, and nothing lost
         """
         frontier = self._frontier
         lease: list[Lease] = []
         candidates, outcomes = self._candidates, self._outcomes
-        with frontier.transaction():
+        with frontier.transaction(soon=soon):
             for action in self._events:
                 action()
             for left, at, fetched, size in self._left.values():

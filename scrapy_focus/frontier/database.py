@@ -8,7 +8,7 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -26,6 +26,10 @@ _PATIENCE = 5.0
 
 #: Size in bytes past which the WAL is copied back into the file.
 _WAL_SIZE = 4_000_000
+
+#: Seconds after which a transaction that lingers is stored at the latest, and how many
+#: changes it may gather, since storing them holds the caller.
+_LINGER, _MANY = 0.02, 256
 
 #: File systems on which the shared memory that WAL needs does not work between machines.
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
@@ -47,19 +51,36 @@ class Database:
 
     :param path: the file; made, readable for its owner alone, where it does not exist
     :param full: sync at every commit, so that a power cut loses nothing settled
+    :param alone: asked whether no other process wants to write. Then a transaction that may
+        be stored soon stays open when it ends, to be stored with the next ones
     :param read_only: look only; never makes or changes the file
     :param immutable: with *read_only*: the file does not change meanwhile, so no lock is
         taken, for which SQLite would need files beside it
     """
 
     def __init__(
-        self, path: Path, *, full: bool = False, read_only: bool = False, immutable: bool = False
+        self,
+        path: Path,
+        *,
+        full: bool = False,
+        read_only: bool = False,
+        immutable: bool = False,
+        alone: Callable[[], bool] = lambda: False,
     ) -> None:
         self.path = path
+        self._alone = alone
+        #: Whether the open transaction must be stored when it ends.
+        self.urgent = False
+        #: Taken by each transaction, and by the thread that stores what lingers.
+        self._lock = threading.Lock()
+        self._lingering = False
+        self._changes = 0
+        self._failure: sqlite3.Error | None = None
         self._depth = 0
         self._undone = False
         self._version = 0
         self._checkpointer: _Checkpointer | None = None
+        self._committer: _Committer | None = None
         try:
             self._connection = self._connect(read_only, immutable)
         except sqlite3.Error as error:
@@ -78,6 +99,7 @@ class Database:
             raise
         if not read_only:
             self._checkpointer = _Checkpointer(path)
+            self._committer = _Committer(self._store)
 
     def _connect(self, read_only: bool, immutable: bool) -> sqlite3.Connection:
         if read_only:
@@ -134,7 +156,7 @@ class Database:
 
     def _prepare(self, full: bool) -> None:
         journal = "DELETE" if _on_network(self.path) else "WAL"
-        mode = self._switch(journal)
+        self._mode = mode = self._switch(journal)
         if mode != "wal":
             logger.warning(
                 "The frontier %s is on a file system that cannot share a write-ahead log, such "
@@ -196,15 +218,19 @@ class Database:
         """From now on a lock that another connection holds is an error at once."""
         self.execute("PRAGMA busy_timeout = 0")
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """Write. The outermost one commits; any error undoes all of it."""
-        return _Part(self) if self._depth else _Transaction(self)
+    def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
+        """Write. The outermost one commits, with *soon* a moment later, unless something
+        inside is :attr:`urgent`; any error undoes all of it."""
+        return _Part(self) if self._depth else _Transaction(self, soon)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read: all statements inside see one state."""
-        with self.reading():
-            if self._depth:
+        """Read: all statements inside see one state, with what this connection has changed."""
+        if self._depth:
+            yield
+            return
+        with self.reading(), self._lock:
+            if self._lingering:
                 yield
                 return
             self.execute("BEGIN")
@@ -217,8 +243,15 @@ class Database:
         """Read, with the errors of :mod:`scrapy_focus.exceptions`."""
         return _Reading(self)
 
-    def commit(self) -> None:
-        """End the open transaction.
+    def begin(self) -> None:
+        """Open a transaction, or go on with the one that lingers."""
+        if self._failure:
+            error, self._failure = self._failure, None
+            raise error
+        self.execute("SAVEPOINT call" if self._lingering else "BEGIN IMMEDIATE")
+
+    def end(self) -> None:
+        """End the open transaction: store it, or let it linger.
 
         :raises scrapy_focus.exceptions.FrontierError: if a part of it has failed
         """
@@ -226,11 +259,44 @@ class Database:
             raise FrontierError(
                 f"Nothing was written to the frontier {self.path}: a part of it failed."
             )
-        self.execute("COMMIT")
+        if self.urgent or not self._may_linger():
+            self.execute("COMMIT")
+            self._lingering = False
+            return
+        if self._lingering:
+            self.execute("RELEASE call")
+            return
+        self._lingering = True
+        self._changes = self._connection.total_changes
+        assert self._committer
+        self._committer.start()
+
+    def _may_linger(self) -> bool:
+        # Without a write-ahead log a reader can keep a transaction from being stored.
+        if self._lingering:
+            return self._connection.total_changes - self._changes < _MANY
+        return self._mode == "wal" and self._alone()
+
+    def _store(self) -> None:
+        """Store what lingers; a failure is the next transaction's."""
+        with self._lock:
+            if not self._lingering:
+                return
+            self._lingering = False
+            try:
+                self.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._failure = error
+                self.roll_back()
 
     def roll_back(self) -> None:
         """Undo the open transaction; a full disk may have done so by itself."""
         with suppress(sqlite3.Error):
+            if self._lingering and self._connection.in_transaction:
+                self.execute("ROLLBACK TO call")
+                self.execute("RELEASE call")
+                return
+            self._lingering = False
             self.execute("ROLLBACK")
 
     def one(self, sql: str, *values: Any) -> Any:
@@ -260,8 +326,9 @@ class Database:
 
     def close(self) -> None:
         """Close the connection; the last one of a file also empties the WAL."""
-        if self._checkpointer:
-            self._checkpointer.stop()
+        for thread in (self._checkpointer, self._committer):
+            if thread:
+                thread.stop()
         with suppress(sqlite3.Error):
             self._connection.close()
 
@@ -305,29 +372,69 @@ class _Part(_Reading):
 class _Transaction(_Reading):
     """The outermost transaction."""
 
-    __slots__ = ()
+    __slots__ = ("_soon",)
+
+    def __init__(self, db: Database, soon: bool) -> None:
+        super().__init__(db)
+        self._soon = soon
 
     def __enter__(self) -> None:
         db = self._db
+        db._lock.acquire()
         try:
-            db.execute("BEGIN IMMEDIATE")
+            db.begin()
         except sqlite3.Error as error:
+            db._lock.release()
             db.fail(error)
         db._depth, db._undone = 1, False
+        db.urgent = not self._soon
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         db = self._db
         db._depth = 0
-        if error is None:
-            try:
-                db.commit()
-            except BaseException as failed:
+        try:
+            if error is None:
+                try:
+                    db.end()
+                except BaseException as failed:
+                    db.roll_back()
+                    super().__exit__(type(failed), failed, None)
+                    raise
+            else:
                 db.roll_back()
-                super().__exit__(type(failed), failed, None)
-                raise
-        else:
-            db.roll_back()
-            super().__exit__(kind, error, trace)
+                super().__exit__(kind, error, trace)
+        finally:
+            db._lock.release()
+
+
+class _Committer:
+    """Stores what lingers, a moment after it began to, on a thread of its own: whoever uses
+    the frontier may never call again."""
+
+    def __init__(self, store: Callable[[], None]) -> None:
+        self._store = store
+        self._begun = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """A transaction has begun to linger."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="focus-commit", daemon=True)
+            self._thread.start()
+        self._begun.set()
+
+    def _run(self) -> None:
+        while self._begun.wait() and not self._stopped:
+            self._begun.clear()
+            time.sleep(_LINGER)
+            self._store()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._begun.set()
+        if self._thread:
+            self._thread.join()
 
 
 class _Checkpointer:

@@ -105,6 +105,11 @@ class Jobs:
         self._job = self._run = 0
         self._swept = 0
 
+    @property
+    def token(self) -> str:
+        """What this run's lock file is named by."""
+        return self._lock.token if self._lock else ""
+
     def join(self, name: str, resume: bool | None, policy: str, now: float) -> Joined:
         """Go on with a job, join the runs that are at it, or start it (over).
 

@@ -92,7 +92,7 @@ class MemoryFrontier(Frontier):
         self._last = 0
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, soon: bool = False) -> Iterator[None]:
         yield
 
     def seen(self, key: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,33 @@ class RunLock:
             self._file = None
             with suppress(OSError):
                 self._path.unlink()
+
+
+class Company:
+    """Whether other runs are at a frontier, as far as its folder tells."""
+
+    def __init__(self, frontier: Path) -> None:
+        self._frontier = frontier
+        self._folder = str(frontier.absolute().parent)
+        self._changed = 0
+        self._alone = False
+
+    def alone(self, token: str) -> bool:
+        """Whether the run with this token is the only one. A run shows itself before it
+        touches the frontier."""
+        try:
+            changed = os.stat(self._folder).st_mtime_ns
+        except OSError:
+            return False
+        if changed == self._changed:
+            return self._alone
+        # A file system tells times apart by some milliseconds only: look again until then.
+        settled = time.time_ns() - changed > 100_000_000
+        self._changed = changed if settled else 0
+        prefix = f"{self._frontier.name}.run-"
+        others = [name for name in os.listdir(self._folder) if name.startswith(prefix)]
+        self._alone = others == [f"{prefix}{token}"]
+        return self._alone
 
 
 def lock_path(frontier: Path, token: str) -> Path:

@@ -28,6 +28,7 @@ from scrapy_focus.frontier.jobs import Jobs
 from scrapy_focus.frontier.ledger import Ledger
 from scrapy_focus.frontier.report import read_counts
 from scrapy_focus.frontier.rows import Host, Queue, Rows
+from scrapy_focus.frontier.runs import Company
 
 _INSERT = (
     "INSERT INTO urls (job, queue, key, copy, url, ready_at, charged, rank, depth, priority,"
@@ -106,7 +107,11 @@ class SQLiteFrontier(Frontier):
         self._leased: dict[int, tuple[int, int, float, int]] = {}
         #: Whether what is at hand is as it was stored last.
         self._fresh = False
-        self._db = db = Database(path, full=full)
+        self._counted = bool(limits.pages or limits.pages_per_host)
+        company = Company(path)
+        self._db = db = Database(
+            path, full=full, alone=lambda: company.alone(self._jobs.token)
+        )
         self._rows = Rows(db)
         self._ledger = Ledger(db, self._rows, limits)
         self._chooser = Chooser(db, self._rows, self._ledger, order, rng or random.Random())
@@ -134,14 +139,14 @@ class SQLiteFrontier(Frontier):
 
     # -- transactions ---------------------------------------------------------------
 
-    def transaction(self) -> AbstractContextManager[None]:
-        return self._db.transaction() if self._db.within else self._write()
+    def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
+        return self._db.transaction() if self._db.within else self._write(soon)
 
     @contextmanager
-    def _write(self) -> Iterator[None]:
+    def _write(self, soon: bool) -> Iterator[None]:
         totals = self._ledger.totals
         try:
-            with self._db.transaction():
+            with self._db.transaction(soon=soon):
                 if self._db.changed() or not self._fresh:
                     self._forget()
                     self._ledger.load(self._job, self._run)
@@ -253,6 +258,8 @@ class SQLiteFrontier(Frontier):
                     continue
                 leases.append(self._claim(queue, host, row, gap, now, until))
                 self._rows.reopen(host, cap, now)
+                # The host's turn, or the page, must be taken before anything is fetched.
+                self._db.urgent |= self._counted or leases[-1].gap > 0
         return leases
 
     def _claim(
@@ -338,6 +345,7 @@ class SQLiteFrontier(Frontier):
         with self.transaction():
             host = self._rows.host_named(lease.candidate.group)
             if now + lease.gap > host.next_at:
+                self._db.urgent = True
                 host.next_at = now + lease.gap
                 self._reopen(host, now)
 
@@ -360,6 +368,7 @@ class SQLiteFrontier(Frontier):
 
     def pace(self, group: str, delay: float, now: float) -> None:
         with self.transaction():
+            self._db.urgent = True
             host = self._rows.host_named(group)
             host.delay = delay
             host.next_at = max(host.next_at, now + delay)
@@ -367,6 +376,7 @@ class SQLiteFrontier(Frontier):
 
     def hold(self, group: str, until: float, now: float) -> None:
         with self.transaction():
+            self._db.urgent = True
             host = self._rows.host_named(group)
             host.held = max(host.held, until)
             self._reopen(host, now)
