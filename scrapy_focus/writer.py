@@ -86,9 +86,7 @@ class Writer:
         """Something else that must be stored before the next lease."""
         self._events.append(action)
 
-    def flush(
-        self, now: float, until: float | None = None, *, soon: bool = False
-    ) -> Lease | None:
+    def flush(self, now: float, until: float | None = None, *, soon: bool = False) -> Lease | None:
         """Store everything, and with *until* lease the next URL in the same transaction.
         The counts of what was refused then wait for a call without.
 

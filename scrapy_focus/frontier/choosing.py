@@ -102,8 +102,8 @@ class Chooser:
                 rows.ready(rows.queue(number), row, rank, bool(charged))
             first = [self._db.one(_FIRST_DUE, self.job, charged) for charged in (0, 1)]
             rows.due = min((at for (at,) in filter(None, first)), default=math.inf)
-        rows.save()
         if rows.opening <= now:
+            rows.save()
             cooled = self._db.execute(_COOLED, (self.job, now)).fetchall()
             if cooled:
                 self._db.execute(_OPEN_UP, (self.job, now))

@@ -69,6 +69,11 @@ class Database:
     ) -> None:
         self.path = path
         self._alone = alone
+        #: Called when a transaction has begun, with whether another connection has written
+        #: since the last one; before it ends; and when it is undone.
+        self.begun: Callable[[bool], None] = lambda changed: None
+        self.ending: Callable[[], None] = lambda: None
+        self.undone: Callable[[], None] = lambda: None
         #: Whether the open transaction must be stored when it ends.
         self.urgent = False
         #: Taken by each transaction, and by the thread that stores what lingers.
@@ -209,11 +214,6 @@ class Database:
         """Whether a transaction is open."""
         return self._depth > 0
 
-    def changed(self) -> bool:
-        """Whether another connection has written since the last time that this was asked."""
-        before, self._version = self._version, self._pragma("data_version")
-        return self._version != before
-
     def stop_waiting(self) -> None:
         """From now on a lock that another connection holds is an error at once."""
         self.execute("PRAGMA busy_timeout = 0")
@@ -247,14 +247,22 @@ class Database:
         """Open a transaction, or go on with the one that lingers."""
         if self._failure:
             error, self._failure = self._failure, None
+            self.undone()
             raise error
-        self.execute("SAVEPOINT call" if self._lingering else "BEGIN IMMEDIATE")
+        if self._lingering:
+            self.execute("SAVEPOINT call")
+            self.begun(False)
+            return
+        self.execute("BEGIN IMMEDIATE")
+        before, self._version = self._version, self._pragma("data_version")
+        self.begun(self._version != before)
 
     def end(self) -> None:
         """End the open transaction: store it, or let it linger.
 
         :raises scrapy_focus.exceptions.FrontierError: if a part of it has failed
         """
+        self.ending()
         if self._undone:
             raise FrontierError(
                 f"Nothing was written to the frontier {self.path}: a part of it failed."
@@ -291,6 +299,7 @@ class Database:
 
     def roll_back(self) -> None:
         """Undo the open transaction; a full disk may have done so by itself."""
+        self.undone()
         with suppress(sqlite3.Error):
             if self._lingering and self._connection.in_transaction:
                 self.execute("ROLLBACK TO call")
@@ -381,17 +390,16 @@ class _Transaction(_Reading):
     def __enter__(self) -> None:
         db = self._db
         db._lock.acquire()
-        try:
-            db.begin()
-        except sqlite3.Error as error:
-            db._lock.release()
-            db.fail(error)
         db._depth, db._undone = 1, False
         db.urgent = not self._soon
+        try:
+            db.begin()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         db = self._db
-        db._depth = 0
         try:
             if error is None:
                 try:
@@ -404,6 +412,7 @@ class _Transaction(_Reading):
                 db.roll_back()
                 super().__exit__(kind, error, trace)
         finally:
+            db._depth = 0
             db._lock.release()
 
 

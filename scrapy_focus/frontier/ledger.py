@@ -72,6 +72,8 @@ class Ledger:
 
     def use(self, pages: int = 0, size: int = 0, seconds: float = 0.0) -> None:
         """Use some of the job's budget, or (negative) give it back."""
+        if not (pages or size or seconds):
+            return
         for name, by in (("pages", pages), ("bytes", size), ("seconds", seconds)):
             if by:
                 self.add(name, by)

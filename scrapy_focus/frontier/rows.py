@@ -213,7 +213,7 @@ class Rows:
         if not queue.taken(row):
             self.find_head(queue)
 
-    def wait(  # noqa: PLR0913, PLR0917
+    def wait(
         self,
         queue: Queue,
         row: int,
@@ -226,12 +226,18 @@ class Rows:
         queue.waiting += 1
         if not ready_at:
             queue.offer(rank, row, charged, self._most, rest)
+            self._opens(queue)
         elif ready_at < self.due:
             self.due = ready_at
 
     def ready(self, queue: Queue, row: int, rank: float, charged: bool) -> None:
         """The time has come that a row has waited for."""
         queue.offer(rank, row, charged, self._most)
+        self._opens(queue)
+
+    def _opens(self, queue: Queue) -> None:
+        if 0 < queue.at < self.opening:
+            self.opening = queue.at
 
     def find_head(self, queue: Queue) -> None:
         """Read the best ready row of a queue; of a retired one the best that is paid for."""
@@ -242,6 +248,7 @@ class Rows:
             queue.ahead = self._db.execute(_HEAD, (queue.id, self._most)).fetchall()
             head = queue.ahead[0][:2] if queue.ahead else None
         queue.put_head(*(head or (None, None)))
+        self._opens(queue)
 
     def open_up(self, numbers: Iterable[int]) -> None:
         """Queues have been opened by a statement, after :meth:`save`."""
@@ -256,9 +263,14 @@ class Rows:
         """Tell a host's queues when it opens and when it was last touched."""
         at = host.opens(cap, now)
         for queue in self.queues_of(host.id):
-            queue.at = at
+            self.shut(queue, at)
             if not queue.aged:
                 queue.tie = host.touched
+
+    def shut(self, queue: Queue, at: float) -> None:
+        """A queue's host opens at that time, or (0) is open."""
+        queue.at = at
+        self._opens(queue)
 
     def candidate(self, queue: Queue, row: int) -> Candidate:
         """A stored URL as it waits."""
@@ -296,8 +308,6 @@ class Rows:
             if values != before:
                 self._db.execute(_SAVE_QUEUE, (*values, number))
                 self._queue_values[number] = values
-                if queue.head is not None and 0 < queue.at < self.opening:
-                    self.opening = queue.at
         for number, before in self._host_values.items():
             values = self._hosts[number].values()
             if values != before:
@@ -318,7 +328,7 @@ class Rows:
     def forget(self) -> None:
         """What is stored has been changed by another connection, or by a statement of its own."""
         for at_hand in (self._queues, self._hosts, self._names, self._queues_of):
-            at_hand.clear()  # type: ignore[attr-defined]
+            at_hand.clear()
         self._queue_values.clear()
         self._host_values.clear()
         self.opening = self.due = 0.0

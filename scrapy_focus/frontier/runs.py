@@ -42,7 +42,7 @@ class Company:
 
     def __init__(self, frontier: Path) -> None:
         self._frontier = frontier
-        self._folder = str(frontier.absolute().parent)
+        self._folder = frontier.absolute().parent
         self._changed = 0
         self._alone = False
 
@@ -50,7 +50,7 @@ class Company:
         """Whether the run with this token is the only one. A run shows itself before it
         touches the frontier."""
         try:
-            changed = os.stat(self._folder).st_mtime_ns
+            changed = self._folder.stat().st_mtime_ns
         except OSError:
             return False
         if changed == self._changed:
@@ -59,8 +59,8 @@ class Company:
         settled = time.time_ns() - changed > 100_000_000
         self._changed = changed if settled else 0
         prefix = f"{self._frontier.name}.run-"
-        others = [name for name in os.listdir(self._folder) if name.startswith(prefix)]
-        self._alone = others == [f"{prefix}{token}"]
+        locks = [path.name for path in self._folder.iterdir() if path.name.startswith(prefix)]
+        self._alone = locks == [f"{prefix}{token}"]
         return self._alone
 
 

@@ -107,11 +107,11 @@ class SQLiteFrontier(Frontier):
         self._leased: dict[int, tuple[int, int, float, int]] = {}
         #: Whether what is at hand is as it was stored last.
         self._fresh = False
+        self._totals = (0, 0, 0.0)
         self._counted = bool(limits.pages or limits.pages_per_host)
         company = Company(path)
-        self._db = db = Database(
-            path, full=full, alone=lambda: company.alone(self._jobs.token)
-        )
+        self._db = db = Database(path, full=full, alone=lambda: company.alone(self._jobs.token))
+        db.begun, db.ending, db.undone = self._begun, self._ending, self._undone
         self._rows = Rows(db)
         self._ledger = Ledger(db, self._rows, limits)
         self._chooser = Chooser(db, self._rows, self._ledger, order, rng or random.Random())
@@ -140,32 +140,28 @@ class SQLiteFrontier(Frontier):
     # -- transactions ---------------------------------------------------------------
 
     def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
-        return self._db.transaction() if self._db.within else self._write(soon)
+        return self._db.transaction(soon=soon)
 
-    @contextmanager
-    def _write(self, soon: bool) -> Iterator[None]:
-        totals = self._ledger.totals
-        try:
-            with self._db.transaction(soon=soon):
-                if self._db.changed() or not self._fresh:
-                    self._forget()
-                    self._ledger.load(self._job, self._run)
-                    self._fresh = True
-                yield
-                self._save()
-        except BaseException:
-            # Nothing that was read or made inside is to be trusted.
-            self._ledger.forget()
-            self._ledger.totals = totals
-            self._fresh = False
-            raise
+    def _begun(self, changed: bool) -> None:
+        """A transaction has begun: see that what is at hand is what is stored."""
+        if changed or not self._fresh:
+            self._rows.forget()
+            self._ids.clear()
+            self._leased.clear()
+            self._ledger.load(self._job, self._run)
+            self._fresh = True
+            self._totals = self._ledger.totals
+
+    def _ending(self) -> None:
+        self._save()
         self._rows.rest()
+        self._totals = self._ledger.totals
 
-    def _forget(self) -> None:
-        """What is at hand may not be what is stored."""
-        self._rows.forget()
-        self._ids.clear()
-        self._leased.clear()
+    def _undone(self) -> None:
+        """A transaction has failed: nothing that was read or made inside is to be trusted."""
+        self._ledger.forget()
+        self._ledger.totals = self._totals
+        self._fresh = False
 
     def _save(self) -> None:
         self._rows.save()
@@ -254,7 +250,7 @@ class SQLiteFrontier(Frontier):
                 gap, cap = self._pace(host.name)
                 if at := host.opens(cap, now):
                     # A job with a wider limit left it open, or ours has become narrower.
-                    queue.at = at
+                    self._rows.shut(queue, at)
                     continue
                 leases.append(self._claim(queue, host, row, gap, now, until))
                 self._rows.reopen(host, cap, now)
