@@ -67,12 +67,15 @@ class Frontiers(RuleBasedStateMachine):
         gap=st.sampled_from([0.0, 1.0]),
         cap=st.sampled_from([0, 1, 2]),
         slow=st.sampled_from([0.0, 5.0]),
+        soon=st.booleans(),
     )
-    def start(self, limits: Limits, ties: Any, gap: float, cap: int, slow: float) -> None:
+    def start(
+        self, limits: Limits, ties: Any, gap: float, cap: int, slow: float, soon: bool
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.now = T0
         self.paces = Paces(gap, cap, {"b": (slow, cap), "": (0.0, 0)})
-        self.limits, self.order = limits, Order(ties=ties)
+        self.limits, self.order, self.soon = limits, Order(ties=ties), soon
         self.memory = MemoryFrontier(pace=self.paces, limits=self.limits, order=self.order)
         self.sqlite = self.open_sqlite()
         #: What is leased, and what is settled: as each store handed it out.
@@ -80,7 +83,7 @@ class Frontiers(RuleBasedStateMachine):
         self.over: list[tuple[Lease, Lease]] = []
 
     def open_sqlite(self) -> SQLiteFrontier:
-        return SQLiteFrontier(
+        frontier = SQLiteFrontier(
             self.folder / "frontier.db",
             "job",
             pace=self.paces,
@@ -89,6 +92,10 @@ class Frontiers(RuleBasedStateMachine):
             limits=self.limits,
             order=self.order,
         )
+        if self.soon:
+            write = frontier.transaction
+            frontier.transaction = lambda **_: write(soon=True)  # type: ignore[method-assign]
+        return frontier
 
     @rule(found=st.lists(candidates(), min_size=1, max_size=6))
     def add(self, found: list[Candidate]) -> None:

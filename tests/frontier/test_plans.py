@@ -51,6 +51,9 @@ INDEXES = {
     (choosing, "_DUE"): "urls USING INDEX urls_deferred"
     " (job=? AND charged=? AND ready_at>? AND ready_at<?)",
     (choosing, "_MAKE_READY"): f"urls {PK}",
+    (choosing, "_COOLED"): "queues USING INDEX queues_cooling (job=? AND at>? AND at<?)",
+    (choosing, "_FIRST_OPENING"): "queues USING INDEX queues_cooling (job=? AND at>?)",
+    (choosing, "_FIRST_DUE"): "urls USING INDEX urls_deferred (job=? AND charged=? AND ready_at>?)",
     (choosing, "_OPEN_UP"): "queues USING INDEX queues_cooling (job=? AND at>? AND at<?)",
     (choosing, "_NEXT_OPENING"): "queues USING INDEX queues_cooling (job=? AND at>? AND at<?)",
     (choosing, "_NEXT_READY"): "u USING INDEX urls_deferred"
