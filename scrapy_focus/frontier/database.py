@@ -171,7 +171,7 @@ class Database:
         self.execute(f"PRAGMA synchronous = {'FULL' if full or mode != 'wal' else 'NORMAL'}")
         # The checkpointer's thread does it: on the reactor's it takes tens of milliseconds.
         self.execute("PRAGMA wal_autocheckpoint = 0")
-        self.execute("PRAGMA cache_size = -16000")
+        self.execute("PRAGMA cache_size = -24000")
         self.execute("PRAGMA temp_store = MEMORY")
 
     def _switch(self, journal: str) -> str:

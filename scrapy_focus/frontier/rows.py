@@ -19,10 +19,13 @@ _AHEAD, _AHEAD_OF_ALL = 16, 8192
 #: ``queues.at`` of a queue whose host has as many requests in flight as it may have.
 BUSY = 1e18
 
-_LOAD_QUEUE = (
+_QUEUE = (
     "SELECT id, job, host, pace, owner, waiting, ready, pages, retired, head, head_id, tie,"
-    " aged, at FROM queues WHERE id = ?"
+    " aged, at FROM queues"
 )
+_LOAD_QUEUE = f"{_QUEUE} WHERE id = ?"
+# Served by the unique index of queues.
+_FIND_QUEUE = f"{_QUEUE} WHERE job = ? AND host = ? AND pace = ? AND owner = ?"
 _SAVE_QUEUE = (
     "UPDATE queues SET waiting = ?, ready = ?, pages = ?, retired = ?, head = ?, head_id = ?,"
     " tie = ?, at = ? WHERE id = ?"
@@ -35,8 +38,13 @@ _URL = (
     "rank, id, url, key, copy, depth, parent, seed, priority, score, discovered, attempts,"
     " charged, request"
 )
-# Served by urls_ready: the first entries of the queue's part.
+# Served by urls_ready: the first entries of the queue's part. Of the head alone the index
+# knows enough.
 _HEAD = (
+    "SELECT rank, id FROM urls WHERE queue = ? AND state = 0 AND ready_at = 0"
+    " ORDER BY rank, id LIMIT 1"
+)
+_FIRST = (
     f"SELECT {_URL} FROM urls WHERE queue = ? AND state = 0 AND ready_at = 0"
     " ORDER BY rank, id LIMIT ?"
 )
@@ -74,6 +82,8 @@ class Queue:
     #: The first ready rows, in their order: each its rank, its id, and the rest of its columns
     #: where they are known. Empty where they are not, and for a retired queue.
     ahead: list[tuple[Any, ...]] = field(default_factory=list)
+    #: Whether rows were handed out while it was at hand: then more will be.
+    used: bool = False
 
     def offer(
         self, rank: float, row: int, charged: bool, most: int, rest: tuple[Any, ...] = ()
@@ -169,6 +179,15 @@ class Rows:
             self._queue_values[number] = queue.values()
         return queue
 
+    def find_queue(self, job: int, host: str, pace: int, owner: int) -> Queue | None:
+        """The queue of one host of a job in one pace group, if there is one."""
+        found = self._db.one(_FIND_QUEUE, job, host, pace, owner)
+        if found is None:
+            return None
+        if found[0] not in self._queues:
+            self._queues[found[0]] = Queue(*found)
+        return self.queue(found[0])
+
     def host(self, number: int) -> Host:
         host = self._hosts.get(number)
         return self._keep(host or Host(*self._db.one(_LOAD_HOST, number)))
@@ -212,6 +231,7 @@ class Rows:
         """A ready row of a queue was handed out."""
         if not queue.taken(row):
             self.find_head(queue)
+        queue.used = True
 
     def wait(
         self,
@@ -241,13 +261,15 @@ class Rows:
 
     def find_head(self, queue: Queue) -> None:
         """Read the best ready row of a queue; of a retired one the best that is paid for."""
+        queue.ahead = []
         if queue.retired:
-            queue.ahead = []
             head = self._db.one(_CHARGED_HEAD, queue.job, queue.id)
+        elif queue.used:
+            queue.ahead = self._db.execute(_FIRST, (queue.id, self._most)).fetchall()
+            head = queue.ahead[0] if queue.ahead else None
         else:
-            queue.ahead = self._db.execute(_HEAD, (queue.id, self._most)).fetchall()
-            head = queue.ahead[0][:2] if queue.ahead else None
-        queue.put_head(*(head or (None, None)))
+            head = self._db.one(_HEAD, queue.id)
+        queue.put_head(*(head[:2] if head else (None, None)))
         self._opens(queue)
 
     def open_up(self, numbers: Iterable[int]) -> None:

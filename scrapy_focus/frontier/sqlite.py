@@ -41,8 +41,6 @@ _ADD_COPY = (
     f"{_INSERT} WHERE NOT EXISTS (SELECT 1 FROM urls WHERE job = ? AND key = ? AND copy = ?)"
 )
 _SEEN = "SELECT 1 FROM urls WHERE job = ? AND key = ? LIMIT 1"
-# Served by the unique index of queues.
-_FIND_QUEUE = "SELECT id FROM queues WHERE job = ? AND host = ? AND pace = ? AND owner = ?"
 _ADD_QUEUE = (
     "INSERT INTO queues (job, host, pace, owner, at, tie, aged, retired)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -225,9 +223,9 @@ class SQLiteFrontier(Frontier):
         self._chooser.volatile |= c.volatile
         host = self._rows.host_named(c.group)
         place = (self._job, c.host, host.id, self._run if c.volatile else 0)
-        found = self._db.one(_FIND_QUEUE, *place)
+        found = self._rows.find_queue(*place)
         if found:
-            return int(found[0])
+            return found.id
         at = host.opens(self._pace(c.group)[1], now)
         retired = int(self._ledger.host_spent(c.host))
         values = (*place, at, host.touched, self._aged, retired)
@@ -424,7 +422,7 @@ class SQLiteFrontier(Frontier):
 
     def close(self, reason: str, *, finished: bool, now: float) -> None:
         try:
-            with self.transaction():
+            with self.transaction(soon=False):
                 self._jobs.end(reason, finished, now)
         except FrontierBusy:
             raise  # it can be closed in a moment

@@ -94,7 +94,7 @@ class Frontiers(RuleBasedStateMachine):
         )
         if self.soon:
             write = frontier.transaction
-            frontier.transaction = lambda **_: write(soon=True)  # type: ignore[method-assign]
+            frontier.transaction = lambda soon=True: write(soon=soon)  # type: ignore[method-assign]
         return frontier
 
     @rule(found=st.lists(candidates(), min_size=1, max_size=6))

@@ -32,7 +32,7 @@ INDEXES = {
     (sqlite, "_ADD"): "urls USING COVERING INDEX urls_key (job=? AND key=?)",
     (sqlite, "_ADD_COPY"): "urls USING COVERING INDEX urls_key (job=? AND key=? AND copy=?)",
     (sqlite, "_SEEN"): "urls USING COVERING INDEX urls_key (job=? AND key=?)",
-    (sqlite, "_FIND_QUEUE"): "queues USING COVERING INDEX sqlite_autoindex_queues_1"
+    (rows, "_FIND_QUEUE"): "queues USING INDEX sqlite_autoindex_queues_1"
     " (job=? AND host=? AND pace=? AND owner=?)",
     (sqlite, "_CLAIM"): f"urls {PK}",
     (sqlite, "_LEASED"): f"urls {PK}",
@@ -45,7 +45,7 @@ INDEXES = {
     (jobs, "_LOOK"): "queues USING INDEX sqlite_autoindex_queues_1 (job=?)",
     (jobs, "_READ_AGAIN"): "urls USING INDEX urls_deferred (job=? AND charged=? AND ready_at>?)",
     (choosing, "_BEST"): "queues USING INDEX queues_open (job=? AND owner=? AND head>?)",
-    (choosing, "_NTH"): "urls USING INDEX urls_ready (queue=?)",
+    (choosing, "_NTH"): "urls USING COVERING INDEX urls_ready (queue=?)",
     (choosing, "_COUNT_CHARGED"): "urls USING INDEX urls_charged (job=? AND queue=?)",
     (choosing, "_NTH_CHARGED"): "urls USING INDEX urls_charged (job=? AND queue=?)",
     (choosing, "_DUE"): "urls USING INDEX urls_deferred"
@@ -65,7 +65,8 @@ INDEXES = {
     (rows, "_SAVE_HOST"): f"hosts {PK}",
     (rows, "_LOAD_URL"): f"urls {PK}",
     (rows, "_QUEUES_OF"): "queues USING COVERING INDEX queues_pace (pace=? AND job=?)",
-    (rows, "_HEAD"): "urls USING INDEX urls_ready (queue=?)",
+    (rows, "_HEAD"): "urls USING COVERING INDEX urls_ready (queue=?)",
+    (rows, "_FIRST"): "urls USING INDEX urls_ready (queue=?)",
     (rows, "_CHARGED_HEAD"): "urls USING INDEX urls_charged (job=? AND queue=?)",
     (ledger, "_TOTALS"): f"r {PK}",
     (ledger, "_ADD"): f"jobs {PK}",

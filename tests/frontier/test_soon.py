@@ -26,7 +26,7 @@ class TestSooner(
     def open(self, *args: object, **options: object) -> SQLiteFrontier:
         frontier = super().open(*args, **options)  # type: ignore[arg-type]
         write = frontier.transaction
-        frontier.transaction = lambda **_: write(soon=True)  # type: ignore[method-assign]
+        frontier.transaction = lambda soon=True: write(soon=soon)  # type: ignore[method-assign]
         return frontier
 
 

@@ -111,7 +111,8 @@ CREATE TABLE urls (
 -- add, seen: one row for each key and copy.
 CREATE UNIQUE INDEX urls_key ON urls (job, key, copy);
 -- lease: the best row of a queue. Leased and deferred rows are not in it, so it is never walked.
-CREATE INDEX urls_ready ON urls (queue, rank, id) WHERE state = 0 AND ready_at = 0;
+-- The last two columns are always 0: with them SQLite need not look into the table.
+CREATE INDEX urls_ready ON urls (queue, rank, id, state, ready_at) WHERE state = 0 AND ready_at = 0;
 -- lease, once a budget is spent: what it has paid for already (retries and hops; few).
 CREATE INDEX urls_charged ON urls (job, queue, rank, id) WHERE state = 0 AND ready_at = 0 AND charged = 1;
 -- lease, next_due: which rows become ready, and when; a spent budget asks for charged ones.
