@@ -167,6 +167,7 @@ def pytest_command(options: argparse.Namespace, source: Path) -> list[str]:
     # A hung test is named and ended with its process, not waited for; the thread method,
     # because Twisted's reactor swallows what the signal method raises.
     command += ["--timeout", str(TEST_TIMEOUT), "--timeout-method", "thread"]
+    command += ["--repeated", str(HERE / "repeated.txt")]
     whole = not any(argument.startswith("tests") for argument in options.pytest)
     if not options.baseline:
         command += ["--excluded", str(options.excluded.resolve())]
