@@ -18,6 +18,7 @@ NEVER_STORED = frozenset({"_dont_cache", "cache_timestamp", "download_latency"})
 CHAIN_KEYS = frozenset(
     {"redirect_reasons", "redirect_times", "redirect_ttl", "redirect_urls", "retry_times"}
 )
+_DROPPED = NEVER_STORED | CHAIN_KEYS
 #: What HttpProxyMiddleware notes for a proxy of the environment's. Without it, it asks the
 #: environment again.
 PROXY_KEYS = frozenset({"_auth_proxy", "_scheme_proxy", "proxy"})
@@ -29,7 +30,9 @@ def clean_meta(meta: Mapping[str, Any], hop: bool) -> dict[str, Any]:
     :param hop: whether the request is a retry or a redirect hop, which goes on with the counts of
         its chain. In any other request they come from ``meta=response.meta``.
     """
-    dropped = NEVER_STORED if hop else NEVER_STORED | CHAIN_KEYS
+    dropped = NEVER_STORED if hop else _DROPPED
+    if dropped.isdisjoint(meta):
+        return dict(meta)
     return {key: value for key, value in meta.items() if key not in dropped}
 
 
