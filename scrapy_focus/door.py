@@ -89,7 +89,6 @@ class Door:
             logger.exception("Cannot enqueue %s: it is dropped", request, extra=self._extra)
             self._refuse(request, "error")
             return False
-        self._stats.inc_value("scheduler/enqueued")
         return True
 
     def _enter(self, request: Request) -> None:
@@ -127,6 +126,7 @@ class Door:
             candidate.rank = getattr(self._crawl.policy, "rank", lambda c: c.rank)(candidate)
         self._pack(request, candidate, chain=True)
         flight.retry = candidate
+        self._stats.inc_value("scheduler/enqueued")
         self._stats.inc_value("focus/retried")
 
     def check_scope(self, request: Request, candidate: Candidate, *, hop: bool) -> None:
@@ -208,11 +208,8 @@ class Door:
         elif request in crawl.engine.seeds:
             self._name_seed(request, self._rule(request) or f"{request.url}: {reason}.")
 
-    def added(self, candidate: Candidate, new: bool) -> None:
-        """The frontier has stored a candidate, or knew it already."""
-        if new:
-            self._stats.inc_value("focus/added")
-            return
+    def known(self, candidate: Candidate) -> None:
+        """The frontier knew a candidate already."""
         self._objects.pop((candidate.key, candidate.copy), None)
         # A resumed run reads its start requests again: that refuses nothing.
         self._stats.inc_value("focus/known_seeds" if candidate.seed else "focus/refused/duplicate")

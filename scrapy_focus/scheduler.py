@@ -270,10 +270,17 @@ class Scheduler(BaseScheduler):
         self._dirty = True
         self._write_soon()
 
-    def _on_added(self, candidate: Candidate, new: bool) -> None:
-        self._new += new
-        self._remember(candidate.key)
-        self._door.added(candidate, new)
+    def _on_added(self, candidates: list[Candidate], new: list[bool]) -> None:
+        """The frontier has stored candidates, or knew them already."""
+        # Here, and not at the door: a hundred counts take a hundred times as long as one.
+        self._stats.inc_value("scheduler/enqueued", len(candidates))
+        for candidate, is_new in zip(candidates, new, strict=True):
+            self._remember(candidate.key)
+            if not is_new:
+                self._door.known(candidate)
+        if number := sum(new):
+            self._new += number
+            self._stats.inc_value("focus/added", number)
 
     def _on_settled(self, outcome: Outcome, accepted: bool) -> None:
         if not accepted:
