@@ -111,6 +111,7 @@ class Scheduler(BaseScheduler):
         self._writer = Writer(crawl.frontier, self._on_added, self._on_settled, self._on_refused)
         self._door = Door(crawl, self._writer, self._recent, self._on_entered)
         crawl.engine.seeds.offered = self._door.offered
+        crawl.engine.quiet = lambda: not crawl.gate and self._is_quiet(time.time())
         self._others = crawl.frontier.start == "joined"
         crawl.pacer.attach(crawl.frontier, self._writer)
         crawl.identity.attach(self._seen)
@@ -156,7 +157,7 @@ class Scheduler(BaseScheduler):
         if gate and (flight := gate.next()):
             return self._fly(flight)
         now = time.time()
-        if not self._dirty and (self._due is None or now < self._due):
+        if self._is_quiet(now):
             return None
         try:
             for _ in range(_SKIPS):
@@ -198,6 +199,10 @@ class Scheduler(BaseScheduler):
         except FrontierBusy:
             return deferred_from_coro(self._close_later(reason))
         return None
+
+    def _is_quiet(self, now: float) -> bool:
+        """Whether no lease can succeed."""
+        return not self._dirty and (self._due is None or now < self._due)
 
     # -- handing out ------------------------------------------------------------------
 
