@@ -76,6 +76,8 @@ class Scheduler(BaseScheduler):
         self._many = _MANY
         #: Keys that the frontier is known to hold.
         self._recent: set[bytes] = set()
+        #: Whether these are all keys of the job.
+        self._knows_all = False
         self._others = False
         self._new = self._handed_out = 0
         self._reason = ""
@@ -113,6 +115,7 @@ class Scheduler(BaseScheduler):
         crawl.engine.seeds.offered = self._door.offered
         crawl.engine.quiet = lambda: not crawl.gate and self._is_quiet(time.time())
         self._others = crawl.frontier.start == "joined"
+        self._knows_all = crawl.frontier.start in ("new", "restarted")
         crawl.pacer.attach(crawl.frontier, self._writer)
         crawl.identity.attach(self._seen)
         if crawl.dupefilter is not crawl.identity:
@@ -242,6 +245,8 @@ class Scheduler(BaseScheduler):
     def _seen(self, key: bytes) -> bool:
         if key in self._recent or self._writer.holds(key):
             return True
+        if self._knows_all:
+            return False
         try:
             seen = self._frontier.seen(key)
         except FrontierBusy:
@@ -254,6 +259,7 @@ class Scheduler(BaseScheduler):
         """Most links of a page are links of the page before: spare the store the question."""
         if len(self._recent) >= _RECENT:
             self._recent.clear()
+            self._knows_all = False
         self._recent.add(key)
 
     # -- what happens meanwhile -------------------------------------------------------
@@ -345,6 +351,7 @@ class Scheduler(BaseScheduler):
         if self._others or others or self._frontier.spent() != before:
             self._on_wake()
         self._others = others
+        self._knows_all &= not others
         if self._engine.closing:
             waiting = [f.request for f in flights if f.reached and not f.left]
             self._engine.drop_queued(waiting)
