@@ -58,8 +58,15 @@ class Door:
         self.seeds_taken = 0
         #: Start requests that could not be taken in for an error.
         self.seeds_failed = 0
-        #: Start requests that were refused, by URL, each with the rule that refused it.
-        self.seeds_refused: dict[str, str] = {}
+        self._seeds_refused: dict[str, str] = {}
+        #: The start request that was yielded last, until it comes here.
+        self._awaited: Request | None = None
+
+    @property
+    def seeds_refused(self) -> dict[str, str]:
+        """Start requests that were refused, by URL, each with the rule that refused it."""
+        self._name_missing()
+        return self._seeds_refused
 
     @property
     def fate_of_seeds(self) -> str:
@@ -71,6 +78,8 @@ class Door:
     def enter(self, request: Request) -> bool:
         """Take a request in, or refuse it and count why. Never raises: an error that
         escaped would lose the link, and could hang the engine."""
+        if request is self._awaited:
+            self._awaited = None
         try:
             self._enter(request)
         except Drop as drop:
@@ -163,10 +172,14 @@ class Door:
             )
 
     def offered(self, request: Request) -> None:
-        """The spider yields a start request. If it is out of scope, Scrapy's
-        OffsiteMiddleware may veto it before it comes here."""
-        rule = self._rule(request)
-        if rule:
+        """The spider yields a start request, which should come here at once. If it is out of
+        scope, Scrapy's OffsiteMiddleware may veto it before."""
+        self._name_missing()
+        self._awaited = request
+
+    def _name_missing(self) -> None:
+        request, self._awaited = self._awaited, None
+        if request is not None and (rule := self._rule(request)):
             self._name_seed(request, rule)
 
     def _rule(self, request: Request) -> str | None:
@@ -182,8 +195,8 @@ class Door:
         return scope.explain(request.url, host, allow_offsite=admitted)
 
     def _name_seed(self, request: Request, rule: str) -> None:
-        if len(self.seeds_refused) < _NAMED:
-            self.seeds_refused.setdefault(request.url, rule)
+        if len(self._seeds_refused) < _NAMED:
+            self._seeds_refused.setdefault(request.url, rule)
 
     def _refuse(self, request: Request, reason: str) -> None:
         crawl = self._crawl
@@ -195,11 +208,8 @@ class Door:
         elif request in crawl.engine.seeds:
             self._name_seed(request, self._rule(request) or f"{request.url}: {reason}.")
 
-    def added(self, candidate: Candidate, new: bool) -> None:
-        """The frontier has stored a candidate, or knew it already."""
-        if new:
-            self._stats.inc_value("focus/added")
-            return
+    def known(self, candidate: Candidate) -> None:
+        """The frontier knew a candidate already."""
         self._objects.pop((candidate.key, candidate.copy), None)
         # A resumed run reads its start requests again: that refuses nothing.
         self._stats.inc_value("focus/known_seeds" if candidate.seed else "focus/refused/duplicate")

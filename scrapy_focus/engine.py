@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from scrapy.core.downloader import Slot
 
 
+#: For how many seconds start requests are read without a pause.
+_TURN = 0.002
+
+
 class Engine:
     """The running engine of a crawl, or nothing where a scheduler is used without one."""
 
@@ -37,6 +41,8 @@ class Engine:
             self._engine = None
         self._slot: Any = getattr(self._engine, "_slot", None)
         self.seeds = Seeds()
+        #: Whether the scheduler has nothing to hand out, as far as it knows.
+        self.quiet: Callable[[], bool] = lambda: False
 
     def __bool__(self) -> bool:
         return self._slot is not None
@@ -75,7 +81,11 @@ class Engine:
         self._slot.inprogress = _InProgress(self._slot.inprogress, leaves)
         start = self._engine._start
         if start is not None:
-            self._engine._start = self.seeds.follow(start)
+            self._engine._start = _Followed(start, self)
+
+    def crawl(self, request: Request) -> None:
+        """Take a request in, as the engine does with what the spider yields."""
+        self._engine.crawl(request)
 
     @property
     def seeding(self) -> bool:
@@ -86,6 +96,11 @@ class Engine:
     def closing(self) -> bool:
         """Whether the crawl takes nothing new."""
         return self._slot is not None and self._slot.closing is not None
+
+    @property
+    def asks_in_vain(self) -> bool:
+        """Whether a running engine that asked for a request now would get none."""
+        return self._engine.running and not self.closing and self.quiet()
 
     def wake(self) -> None:
         """Let the engine ask for the next request."""
@@ -164,30 +179,37 @@ class Seeds:
     def __contains__(self, request: Request) -> bool:
         return request in self._requests
 
-    def follow(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        return _Followed(start, self._saw)
-
-    def _saw(self, request: Request) -> None:
+    def saw(self, request: Request) -> None:
         self.count += 1
         self._requests.add(request)
         self.offered(request)
 
 
 class _Followed:
-    """An asynchronous iterator that shows each request that passes."""
+    """An asynchronous iterator that shows each request that passes.
 
-    def __init__(self, source: AsyncIterator[Any], saw: Callable[[Request], None]) -> None:
+    After each one that it gets the engine turns to whatever else there is to do and asks the
+    scheduler, which costs as much as to take one in. As long as it would ask in vain, a few are
+    taken in here, one after the other.
+    """
+
+    def __init__(self, source: AsyncIterator[Any], engine: Engine) -> None:
         self._source = source
-        self._saw = saw
+        self._engine = engine
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        item = await anext(self._source)
-        if isinstance(item, Request):
-            self._saw(item)
-        return item
+        engine, until = self._engine, time.monotonic() + _TURN
+        while True:
+            item = await anext(self._source)
+            if not isinstance(item, Request):
+                return item
+            engine.seeds.saw(item)
+            if time.monotonic() >= until or not engine.asks_in_vain:
+                return item
+            engine.crawl(item)
 
 
 class Timer:

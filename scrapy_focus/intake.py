@@ -63,8 +63,8 @@ class Intake:
             depth=int(_number(meta.get("depth", 0))),
             seed=request in self._seeds,
             priority=request.priority,
-            score=_score(meta.get("focus_score", 0.5)),
-            ready_at=_number(meta.get("focus_not_before", 0.0)),
+            score=_score(meta["focus_score"]) if "focus_score" in meta else 0.5,
+            ready_at=_number(meta["focus_not_before"]) if "focus_not_before" in meta else 0.0,
             discovered=now,
         )
         candidate.copy = self._copy(request, candidate)

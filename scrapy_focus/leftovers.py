@@ -18,6 +18,7 @@ NEVER_STORED = frozenset({"_dont_cache", "cache_timestamp", "download_latency"})
 CHAIN_KEYS = frozenset(
     {"redirect_reasons", "redirect_times", "redirect_ttl", "redirect_urls", "retry_times"}
 )
+_DROPPED = NEVER_STORED | CHAIN_KEYS
 #: What HttpProxyMiddleware notes for a proxy of the environment's. Without it, it asks the
 #: environment again.
 PROXY_KEYS = frozenset({"_auth_proxy", "_scheme_proxy", "proxy"})
@@ -29,7 +30,9 @@ def clean_meta(meta: Mapping[str, Any], hop: bool) -> dict[str, Any]:
     :param hop: whether the request is a retry or a redirect hop, which goes on with the counts of
         its chain. In any other request they come from ``meta=response.meta``.
     """
-    dropped = NEVER_STORED if hop else NEVER_STORED | CHAIN_KEYS
+    dropped = NEVER_STORED if hop else _DROPPED
+    if dropped.isdisjoint(meta):
+        return dict(meta)
     return {key: value for key, value in meta.items() if key not in dropped}
 
 
@@ -82,17 +85,17 @@ class Leftovers:
         if timeout is not None and _same(timeout, self._timeout):
             del meta["download_timeout"]
         slot = meta.get("download_slot")
-        if slot is not None and slot in self._automatic_slots(request, hop, copied_slots):
+        if slot is not None and (
+            slot in [*copied_slots] or slot in self._automatic_slots(request, hop)
+        ):
             del meta["download_slot"]
         if self._has_environment_proxy(meta):
             meta = {key: value for key, value in meta.items() if key not in PROXY_KEYS}
         return meta
 
-    def _automatic_slots(
-        self, request: Request, hop: bool, copied_slots: Iterable[str]
-    ) -> list[str]:
+    def _automatic_slots(self, request: Request, hop: bool) -> list[str]:
         # The request's own may go in any case: it would be set again.
-        slots = [self._automatic_slot(request.url), *copied_slots]
+        slots = [self._automatic_slot(request.url)]
         # A redirect hop has the slot of the URL that redirected.
         if hop and (urls := request.meta.get("redirect_urls")):
             slots.append(self._automatic_slot(urls[-1]))

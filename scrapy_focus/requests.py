@@ -1,9 +1,10 @@
 """The stored form of a Scrapy request.
 
 The URL, the depth (``meta["depth"]``) and the priority are columns of a row. Everything else is in
-one blob, which holds only what differs from the default, so that an ordinary GET has none. The
-blob is JSON with short keys (see :data:`_TYPES`), or a pickle of the same dict where the user asked
-for that. JSON begins with ``{`` and such a pickle with the byte 0x80.
+one blob, which holds only what differs from the default, so that an ordinary GET has none, and an
+ordinary start request one letter. Any other blob is JSON with short keys (see :data:`_TYPES`), or a
+pickle of the same dict where the user asked for that. JSON begins with ``{`` and such a pickle with
+the byte 0x80.
 
 A row is read without importing anything and without calling anything that it names except a
 subclass of :class:`scrapy.Request`: its class and its callbacks are looked up.
@@ -79,6 +80,11 @@ _ASSIGNED: tuple[tuple[str, str, Any], ...] = (
     ("m", "method", "GET"),
 )
 
+#: The records of a start request that has nothing of its own, without and with ``dont_filter``, by
+#: a letter that stands for each: it saves most of the time and of the room.
+_PLAIN_SEED: dict[str, Any] = {"z": True, "t": {"is_start_request": True}}
+_LETTERS: dict[bytes, dict[str, Any]] = {b"s": _PLAIN_SEED, b"d": {"d": True, **_PLAIN_SEED}}
+
 _DEPTH_LIMIT = 1 << 31
 #: Classes whose ``__init__`` is known to take their attributes as they are.
 _EXACT = (Request, FormRequest, JsonRequest, XmlRpcRequest)
@@ -136,6 +142,8 @@ class RequestStorage:
         record = self._record(request, hop, copied_slots)
         if not record:
             return None
+        if (letter := _letter(record)) is not None:
+            return letter
         _check(record, Unstorable)
         data = self._dump(record)
         if type(request) not in _EXACT:
@@ -217,6 +225,8 @@ class RequestStorage:
     def _load(self, data: bytes) -> dict[str, Any]:
         if type(data) is not bytes:
             raise Unreadable("its data is not bytes")
+        if data in _LETTERS:
+            return _LETTERS[data]
         first = data[:1]
         if first == b"{":
             record = _from_json(data)
@@ -286,6 +296,17 @@ def _reason(error: Exception) -> str:
         return one_line(f"{type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001 - a __str__ that raises
         return one_line(type(error).__name__)
+
+
+def _letter(record: dict[str, Any]) -> bytes | None:
+    """What stands for the record of a plain start request. Values are compared by identity: 1 is
+    equal to ``True``, and would come back as it."""
+    meta = record.get("t")
+    if not meta or len(meta) > 1 or meta.get("is_start_request") is not True or "z" not in record:
+        return None
+    if len(record) == 2:
+        return b"s"
+    return b"d" if len(record) == 3 and record.get("d") is True else None
 
 
 def _check(record: dict[str, Any], wrong: type[ValueError]) -> None:

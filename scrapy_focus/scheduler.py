@@ -79,6 +79,8 @@ class Scheduler(BaseScheduler):
         self._many = _MANY
         #: Keys that the frontier is known to hold.
         self._recent: set[bytes] = set()
+        #: Whether these are all keys of the job.
+        self._knows_all = False
         self._others = False
         self._new = self._handed_out = 0
         self._reason = ""
@@ -115,7 +117,9 @@ class Scheduler(BaseScheduler):
         self._writer = Writer(crawl.frontier, self._on_added, self._on_settled, self._on_refused)
         self._door = Door(crawl, self._writer, self._recent, self._on_entered)
         crawl.engine.seeds.offered = self._door.offered
+        crawl.engine.quiet = lambda: not crawl.gate and self._is_quiet(time.time())
         self._others = crawl.frontier.start == "joined"
+        self._knows_all = crawl.frontier.start in ("new", "restarted")
         crawl.pacer.attach(crawl.frontier, self._writer)
         crawl.identity.attach(self._seen)
         if crawl.dupefilter is not crawl.identity:
@@ -160,7 +164,7 @@ class Scheduler(BaseScheduler):
         if gate and (flight := gate.next()):
             return self._fly(flight)
         now = time.time()
-        if not self._dirty and (self._due is None or now < self._due):
+        if self._is_quiet(now):
             return None
         try:
             for _ in range(_SKIPS):
@@ -203,6 +207,10 @@ class Scheduler(BaseScheduler):
             return deferred_from_coro(self._close_later(reason))
         return None
 
+    def _is_quiet(self, now: float) -> bool:
+        """Whether no lease can succeed."""
+        return not self._dirty and (self._due is None or now < self._due)
+
     # -- handing out ------------------------------------------------------------------
 
     @property
@@ -241,6 +249,8 @@ class Scheduler(BaseScheduler):
     def _seen(self, key: bytes) -> bool:
         if key in self._recent or self._writer.holds(key):
             return True
+        if self._knows_all:
+            return False
         try:
             seen = self._frontier.seen(key)
         except FrontierBusy:
@@ -253,6 +263,7 @@ class Scheduler(BaseScheduler):
         """Most links of a page are links of the page before: spare the store the question."""
         if len(self._recent) >= _RECENT:
             self._recent.clear()
+            self._knows_all = False
         self._recent.add(key)
 
     # -- what happens meanwhile -------------------------------------------------------
@@ -280,10 +291,15 @@ class Scheduler(BaseScheduler):
         if self._open and not self._failed and not self._tick.pending:
             self._tick.set(_TICK)
 
-    def _on_added(self, candidate: Candidate, new: bool) -> None:
-        self._new += new
-        self._remember(candidate.key)
-        self._door.added(candidate, new)
+    def _on_added(self, candidates: list[Candidate], new: list[bool]) -> None:
+        """The frontier has stored candidates, or knew them already."""
+        for candidate, is_new in zip(candidates, new, strict=True):
+            self._remember(candidate.key)
+            if not is_new:
+                self._door.known(candidate)
+        if number := sum(new):
+            self._new += number
+            self._stats.inc_value("focus/added", number)
 
     def _on_settled(self, outcome: Outcome, accepted: bool) -> None:
         if not accepted:
@@ -343,6 +359,7 @@ class Scheduler(BaseScheduler):
         if self._others or others or self._frontier.spent() != before:
             self._on_wake()
         self._others = others
+        self._knows_all &= not others
         if self._engine.closing:
             waiting = [f.request for f in flights if f.reached and not f.left]
             self._engine.drop_queued(waiting)

@@ -26,7 +26,7 @@ class Writer:
     def __init__(
         self,
         frontier: Frontier,
-        added: Callable[[Candidate, bool], None],
+        added: Callable[[list[Candidate], list[bool]], None],
         settled: Callable[[Outcome, bool], None],
         refused: Callable[[str, int], None],
     ) -> None:
@@ -113,8 +113,8 @@ class Writer:
             for reason, number in self._refused.items():
                 self._tell_refused(reason, number)
             self._refused.clear()
-        for candidate, is_new in zip(candidates, new, strict=True):
-            self._added(candidate, is_new)
+        if candidates:
+            self._added(candidates, new)
         for outcome, is_valid in zip(outcomes, accepted, strict=True):
             self._settled(outcome, is_valid)
         return lease[0] if lease else None

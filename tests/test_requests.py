@@ -425,6 +425,45 @@ def test_no_depth_stays_no_depth(storage: RequestStorage, meta: dict[str, Any]) 
     assert pass_through(storage, Request(URL, meta=meta)).meta == meta
 
 
+@pytest.mark.parametrize("serializer", ["json", "pickle"])
+@pytest.mark.parametrize("dont_filter", [False, True])
+def test_an_ordinary_start_request_is_one_letter(
+    spider: MySpider, serializer: Any, dont_filter: bool
+) -> None:
+    storage = RequestStorage(spider, serializer)
+    request = Request(URL, meta={"is_start_request": True}, dont_filter=dont_filter)
+    assert len(storage.pack(request) or b"") == 1
+    back = pass_through(storage, request)
+    assert_same_request(spider, request, back)
+    back.meta["more"] = 1
+    assert_same_request(spider, request, pass_through(storage, request))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dont_filter": 1},
+        {"dont_filter": "yes"},
+        {"meta": {"is_start_request": 1}},
+        {"meta": {"is_start_request": False}},
+        {"meta": {"is_start_request": True, "depth": 0}},
+        {"meta": {"is_start_request": True, "depth": None}},
+        {"meta": {"is_start_request": True, "a": 1}},
+        {"meta": {"a": True}},
+        {"flags": ["d"]},
+        {"method": "POST", "dont_filter": True},
+        {"headers": {"A": "b"}},
+    ],
+    ids=str,
+)
+def test_what_is_nearly_an_ordinary_start_request(
+    storage: RequestStorage, spider: MySpider, changes: dict[str, Any]
+) -> None:
+    request = Request(URL, **({"meta": {"is_start_request": True}} | changes))
+    assert len(storage.pack(request) or b"") > 1
+    assert_same_request(spider, request, pass_through(storage, request))
+
+
 @pytest.mark.parametrize("depth", [0, 1, True, "3", None, 2.0, -1, 1 << 40])
 def test_a_depth_comes_back_as_it_was(storage: RequestStorage, depth: Any) -> None:
     assert same(pass_through(storage, Request(URL, meta={"depth": depth})).meta["depth"], depth)
