@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds after which what belongs to no page is stored at the latest.
 _SOON = 0.05
-#: Seconds after which finished pages are stored. Just long enough for the engine to have
-#: asked for what comes next: one write takes both.
+#: Seconds after which finished pages and what was handed out are stored: just long enough for
+#: the engine to have asked for all that it can take, so that one write does.
 _TICK = 0.0001
 #: Seconds until a busy frontier is tried again, and how often closing tries.
 _BUSY, _TRIES = 0.005, 1000
@@ -224,6 +224,8 @@ class Scheduler(BaseScheduler):
             self._dirty = True
             if lease.gap > 0:
                 self._opens[lease.candidate.group] = now + lease.gap
+            else:
+                self._store_turn()
             return lease
         self._dirty = self._writer.promising
         if len(self._opens) > self._many:
@@ -286,9 +288,12 @@ class Scheduler(BaseScheduler):
         self._write_soon()
 
     def _on_finished(self) -> None:
-        """A page is finished: have that stored with all others of this turn of the reactor."""
         self._dirty = True
-        if self._open and not self._failed and not self._tick.pending:
+        self._store_turn()
+
+    def _store_turn(self) -> None:
+        """Store what this turn of the reactor has finished and handed out, all of it at once."""
+        if self._engine and self._open and not self._failed and not self._tick.pending:
             self._tick.set(_TICK)
 
     def _on_added(self, candidates: list[Candidate], new: list[bool]) -> None:
