@@ -223,9 +223,7 @@ class Door:
             # The job's scope may have been narrowed since it was stored.
             self.check_scope(request, candidate, hop=bool(request.meta.get("redirect_times")))
             crawl.chain.leave(candidate, request)
-            # A fingerprinter of the user's may raise for what it took before.
-            fingerprint = crawl.identity.fingerprint(request) if crawl.engine else b""
-            return Flight(lease, request, fingerprint, now)
+            return Flight(lease, request, now)
         except Drop as drop:
             outcome = self._drop(lease, drop.reason)
         except Unreadable as error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from scrapy_focus.candidate import Candidate
 from scrapy_focus.frontier import Ending, Lease, Outcome
@@ -20,7 +20,6 @@ class Flight:
 
     lease: Lease
     request: Request
-    fingerprint: bytes
     #: When it was handed out (Unix time, seconds).
     since: float
     url: str = ""
@@ -78,9 +77,9 @@ class Flight:
 class Flights:
     """All flights, by what can be asked of them."""
 
+    fingerprint: Callable[[Request], bytes]
     #: By the request object itself: ids are reused, and meta is copied.
     _by_request: dict[Request, Flight] = field(default_factory=dict)
-    _by_fingerprint: dict[bytes, list[Flight]] = field(default_factory=dict)
     _by_url: dict[str, list[Flight]] = field(default_factory=dict)
     #: Slots that the downloader has written into the meta of what is in flight.
     _slots: Counter[str] = field(default_factory=Counter)
@@ -102,7 +101,6 @@ class Flights:
         flight.redirect_times = meta.get("redirect_times", 0)
         flight.own_slot = meta.get("download_slot")
         self._by_request[flight.request] = flight
-        self._by_fingerprint.setdefault(flight.fingerprint, []).append(flight)
         self._by_url.setdefault(flight.url, []).append(flight)
         self._places[flight.lease.candidate.group] += 1
 
@@ -127,8 +125,10 @@ class Flights:
         flight = self._by_request.pop(request, None)
         if flight is None:
             return None
-        _remove(self._by_fingerprint, flight.fingerprint, flight)
-        _remove(self._by_url, flight.url, flight)
+        same_url = self._by_url[flight.url]
+        same_url.remove(flight)
+        if not same_url:
+            del self._by_url[flight.url]
         self._free(flight)
         slot = flight.request.meta.get("download_slot")
         if flight.reached and flight.own_slot is None and slot is not None:
@@ -155,10 +155,23 @@ class Flights:
         times = request.meta.get("retry_times", 0)
         if not times:
             return None
-        for flight in self._by_fingerprint.get(fingerprint, ()):
-            if flight.retry_times + 1 == times and flight.retry is None:
+        for flight in self._by_request.values():
+            if (
+                flight.retry_times + 1 == times
+                and flight.retry is None
+                and self._is_same(flight, fingerprint)
+            ):
                 return flight
         return None
+
+    def _is_same(self, flight: Flight, fingerprint: bytes) -> bool:
+        if flight.lease.candidate.key == fingerprint:
+            return True
+        # It has a key of its own, or a fingerprint of an earlier run's.
+        try:
+            return self.fingerprint(flight.request) == fingerprint
+        except Exception:  # noqa: BLE001 - a user's own fingerprinter may raise anything
+            return False
 
     def redirected_by(self, request: Request) -> Flight | None:
         """The flight that redirected to this request."""
@@ -170,12 +183,3 @@ class Flights:
             if flight.redirect_times + 1 == times and not flight.redirected:
                 return flight
         return None
-
-
-_K = TypeVar("_K")
-
-
-def _remove(index: dict[_K, list[Flight]], key: _K, flight: Flight) -> None:
-    index[key].remove(flight)
-    if not index[key]:
-        del index[key]

@@ -82,7 +82,7 @@ def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
     chain, own_filter = build_chain(crawler, settings, policy, dupefilter)
     rng = random.Random()
     pacer = Pacer(crawler, engine, read_rates(crawler), settings.max_crawl_delay, rng)
-    flights = Flights()
+    flights = Flights(identity.fingerprint)
     intake = Intake(crawler.settings, identity, flights, engine.seeds, own_filter)
     storage = RequestStorage(spider, settings.serializer)
     # Scrapy's interactive tools leave a job's frontier as it is.

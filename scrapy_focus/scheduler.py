@@ -48,7 +48,7 @@ _UPKEEP = 1.0
 #: How many hosts that this run has touched are kept before those that have opened are forgotten.
 _MANY = 1000
 #: How many keys are remembered, of some 90 bytes each.
-_RECENT = 50_000
+_RECENT = 120_000
 #: How many rows that cannot be handed out one call passes over.
 _SKIPS = 20
 #: How many rows of old generations are cleared away at once, and seconds between two times.

@@ -86,11 +86,12 @@ class Queue:
     used: bool = False
 
     def offer(
-        self, rank: float, row: int, charged: bool, most: int, rest: tuple[Any, ...] = ()
+        self, rank: float, row: int, charged: bool, most: int, new: Candidate | None = None
     ) -> None:
         """A row became ready: it is the head if nothing better is.
 
         :param most: how many rows may be kept ahead
+        :param new: what the row was made of, where it is new
         """
         whole = len(self.ahead) == self.ready
         self.ready += 1
@@ -100,7 +101,7 @@ class Queue:
             self.put_head(rank, row)
         ahead = self.ahead
         if not self.retired and (whole or (ahead and (rank, row) < ahead[-1][:2])):
-            insort(ahead, (rank, row, *rest))
+            insort(ahead, (rank, row, *(_columns(new) if new else ())))
             del ahead[most:]
 
     def taken(self, row: int) -> bool:
@@ -153,6 +154,14 @@ class Host:
     def values(self) -> tuple[Any, ...]:
         """What can change, in the order of the statement that saves it."""
         return self.next_at, self.delay, self.held, self.touched, self.in_flight
+
+
+def _columns(c: Candidate) -> tuple[Any, ...]:
+    """What is read of the row of a new candidate, after rank and id."""
+    return (
+        *(c.url, c.key, c.copy, c.depth, c.parent, c.seed, c.priority, c.score, c.discovered),
+        *(0, c.charged, c.request),
+    )
 
 
 class Rows:
@@ -240,12 +249,12 @@ class Rows:
         rank: float,
         ready_at: float,
         charged: bool,
-        rest: tuple[Any, ...] = (),
+        new: Candidate | None = None,
     ) -> None:
         """A row of a queue starts to wait, at once or for its time."""
         queue.waiting += 1
         if not ready_at:
-            queue.offer(rank, row, charged, self._most, rest)
+            queue.offer(rank, row, charged, self._most, new)
             self._opens(queue)
         elif ready_at < self.due:
             self.due = ready_at

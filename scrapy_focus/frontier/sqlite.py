@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 from scrapy_focus.candidate import Candidate
 from scrapy_focus.exceptions import FrontierBusy, FrontierError
@@ -183,30 +182,27 @@ class SQLiteFrontier(Frontier):
 
     def add(self, candidates: Sequence[Candidate], now: float) -> list[bool]:
         with self.transaction():
-            return [self._add(candidate, now) for candidate in candidates]
+            new = [self._add(candidate, now) for candidate in candidates]
+            self._ledger.add("added", sum(new))
+            return new
 
     def _add(self, c: Candidate, now: float) -> bool:
         queue = self._rows.queue(self._queue_id(c, now))
         ready_at = c.ready_at if c.ready_at > now else 0.0
         score = None if c.score == 0.5 else c.score
-        values: tuple[Any, ...] = (
-            *(self._job, queue.id, c.key, c.copy, c.url, ready_at, int(c.charged), c.rank, c.depth),
-            *(c.priority, score, int(c.seed), c.discovered, c.parent, c.request),
-            queue.owner or None,
-        )
-        if c.copy:
-            cursor = self._db.execute(_ADD_COPY, (*values, self._job, c.key, c.copy))
+        job, key, copy = self._job, c.key, c.copy
+        values = (
+            job, queue.id, key, copy, c.url, ready_at, c.charged, c.rank, c.depth, c.priority,
+            score, c.seed, c.discovered, c.parent, c.request, queue.owner or None, job, key,
+        )  # fmt: skip
+        if copy:
+            cursor = self._db.execute(_ADD_COPY, (*values, copy))
         else:
-            cursor = self._db.execute(_ADD, (*values, self._job, c.key))
+            cursor = self._db.execute(_ADD, values)
         if cursor.rowcount != 1:
             return False
         assert cursor.lastrowid is not None
-        rest = (
-            *(c.url, c.key, c.copy, c.depth, c.parent, c.seed, c.priority, score, c.discovered),
-            *(0, c.charged, c.request),
-        )
-        self._rows.wait(queue, cursor.lastrowid, c.rank, ready_at, c.charged, rest)
-        self._ledger.add("added", 1)
+        self._rows.wait(queue, cursor.lastrowid, c.rank, ready_at, c.charged, c)
         return True
 
     def _queue_id(self, c: Candidate, now: float) -> int:
