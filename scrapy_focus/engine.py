@@ -102,6 +102,13 @@ class Engine:
         """Whether a running engine that asked for a request now would get none."""
         return self._engine.running and not self.closing and self.quiet()
 
+    @property
+    def room(self) -> int:
+        """How many requests the downloader would take now, at least 1."""
+        downloader = self._engine.downloader if self._engine else None
+        total = getattr(downloader, "total_concurrency", 1)
+        return max(1, total - len(getattr(downloader, "active", ())))
+
     def wake(self) -> None:
         """Let the engine ask for the next request."""
         # Never with a delay: while one is pending every other call is a no-op.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -77,6 +78,8 @@ class Scheduler(BaseScheduler):
         self._opens: dict[str, float] = {}
         #: How many of these are looked through for those that have opened.
         self._many = _MANY
+        #: What is leased and is handed out next, if nothing happens before.
+        self._ahead: deque[Lease] = deque()
         #: Keys that the frontier is known to hold.
         self._recent: set[bytes] = set()
         #: Whether these are all keys of the job.
@@ -87,7 +90,7 @@ class Scheduler(BaseScheduler):
         self._beaten = time.monotonic()
         self._wake = Timer(self._on_wake)
         self._soon = Timer(self._on_soon)
-        self._tick = Timer(self._flush)
+        self._tick = Timer(self._on_tick)
         self._upkeep = Timer(self._on_upkeep)
         self._sweep = Timer(self._on_sweep)
         settings = crawler.settings
@@ -186,7 +189,7 @@ class Scheduler(BaseScheduler):
         it. Changes nothing."""
         if self._crawl is None or not self._open or self._failed:
             return False
-        if self._writer.promising or self._others or self._crawl.gate:
+        if self._ahead or self._writer.promising or self._others or self._crawl.gate:
             return True
         now = time.time()
         try:
@@ -218,13 +221,21 @@ class Scheduler(BaseScheduler):
         return self._one_by_one and self._crawl is not None and bool(self._crawl.flights)
 
     def _take(self, now: float) -> Lease | None:
-        """Store what has gathered, and lease the next URL in the same transaction."""
-        lease = self._writer.flush(now, now + self._lease_time, soon=True)
-        if lease is not None:
+        """Store what has gathered, and lease the next URL in the same transaction: and those
+        after it that the engine is about to ask for, in this turn of the reactor."""
+        if self._ahead and self._writer.news:
+            self._give_back()
+        if not self._ahead:
+            limit = self._engine.room if self._engine else 1
+            self._ahead.extend(
+                self._writer.flush(now, now + self._lease_time, limit=limit, soon=True)
+            )
+        if self._ahead:
+            lease = self._ahead.popleft()
             self._dirty = True
             if lease.gap > 0:
                 self._opens[lease.candidate.group] = now + lease.gap
-            else:
+            if lease.gap <= 0 or self._ahead:
                 self._store_turn()
             return lease
         self._dirty = self._writer.promising
@@ -238,6 +249,12 @@ class Scheduler(BaseScheduler):
             # The engine asks by itself only on activity and every five seconds.
             self._wake.set(due - now)
         return None
+
+    def _give_back(self) -> None:
+        """Something has happened since these were chosen, or nobody asked for them."""
+        while self._ahead:
+            lease = self._ahead.pop()
+            self._writer.settle(Outcome(lease, Ending.RELEASED, fetched=False))
 
     def _fly(self, flight: Flight) -> Request:
         assert self._crawl
@@ -320,6 +337,10 @@ class Scheduler(BaseScheduler):
             self._flush(soon=True)
         elif self._engine and not self._soon.pending:
             self._soon.set(_SOON)
+
+    def _on_tick(self) -> None:
+        self._give_back()
+        self._flush()
 
     def _flush(self, *, soon: bool = False) -> None:
         try:
@@ -423,6 +444,7 @@ class Scheduler(BaseScheduler):
         assert self._crawl
         now = time.time()
         frontier = self._frontier
+        self._give_back()
         for flight in self._crawl.gate.drain():
             self._writer.settle(Outcome(flight.lease, Ending.RELEASED, fetched=False))
         try:

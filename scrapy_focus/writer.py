@@ -46,9 +46,12 @@ class Writer:
         self._frontier = frontier
 
     def __bool__(self) -> bool:
-        return bool(
-            self._candidates or self._outcomes or self._events or self._left or self._refused
-        )
+        return bool(self.news or self._refused)
+
+    @property
+    def news(self) -> bool:
+        """Whether something here may change what is leased next."""
+        return bool(self._candidates or self._outcomes or self._events or self._left)
 
     @property
     def full(self) -> bool:
@@ -86,15 +89,18 @@ class Writer:
         """Something else that must be stored before the next lease."""
         self._events.append(action)
 
-    def flush(self, now: float, until: float | None = None, *, soon: bool = False) -> Lease | None:
-        """Store everything, and with *until* lease the next URL in the same transaction.
+    def flush(
+        self, now: float, until: float | None = None, *, limit: int = 1, soon: bool = False
+    ) -> list[Lease]:
+        """Store everything, and with *until* lease the next URLs in the same transaction.
         The counts of what was refused then wait for a call without.
 
+        :param limit: how many URLs to lease
         :param soon: it need not be safe from a kill yet
         :raises scrapy_focus.exceptions.FrontierError: nothing is stored, and nothing lost
         """
         frontier = self._frontier
-        lease: list[Lease] = []
+        leases: list[Lease] = []
         candidates, outcomes = self._candidates, self._outcomes
         with frontier.transaction(soon=soon):
             for action in self._events:
@@ -103,7 +109,7 @@ class Writer:
                 frontier.left(left, at, fetched=fetched, size=size)
             accepted, new = frontier.settle(outcomes, candidates, now)
             if until is not None:
-                lease = frontier.lease(1, now, until)
+                leases = frontier.lease(limit, now, until)
             elif self._refused:
                 frontier.count("refused", self._refused)
         self._candidates, self._outcomes, self._events = [], [], []
@@ -117,4 +123,4 @@ class Writer:
             self._added(candidates, new)
         for outcome, is_valid in zip(outcomes, accepted, strict=True):
             self._settled(outcome, is_valid)
-        return lease[0] if lease else None
+        return leases
