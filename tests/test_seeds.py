@@ -1,92 +1,120 @@
-"""How start requests are read on behalf of the engine."""
+"""Start requests that come faster than pages can be fetched, in real crawls."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
-from scrapy import Request
 
-from scrapy_focus.engine import Seeds, _Followed
+from .project import Project
+from .site import Site, links
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-SEEDS: list[Any] = [Request(f"https://example.com/{number}") for number in range(9)]
-ITEM = {"an": "item"}
+SPIDERS = """
+    from scrapy.exceptions import CloseSpider
 
 
-class Engine:
-    """What the iterator needs of the engine; from the *busy*-th request on it has work."""
+    class Many(Follow):
+        name = "many"
+        pipelines = {"spiders.Note": 1}
+        custom_settings = {"ITEM_PIPELINES": pipelines, "DOWNLOAD_DELAY": 60}
 
-    def __init__(self, busy: int) -> None:
-        self.seeds = Seeds()
-        self.taken: list[Request] = []
-        self._busy = busy
+        async def start(self):
+            for number in range(1000):
+                yield Request(f"{self.url}/{number}")
+                if number % 100 == 0:
+                    taken = self.crawler.stats.get_value("scheduler/enqueued")
+                    yield {"number": number, "taken": taken}
+            if self.fails:
+                raise ValueError("no more")
+            raise CloseSpider("enough")
 
-    @property
-    def asks_in_vain(self) -> bool:
-        return self.seeds.count <= self._busy
-
-    def crawl(self, request: Request) -> None:
-        self.taken.append(request)
-
-
-def read(engine: Engine, entries: list[Any]) -> list[Any]:
-    """What comes to the engine, in its order: as it was taken in, or returned."""
-
-    async def start() -> AsyncIterator[Any]:
-        for entry in entries:
-            if isinstance(entry, Exception):
-                raise entry
-            await asyncio.sleep(0)
-            yield entry
-
-    async def follow() -> list[Any]:
-        returned = []
-        async for entry in _Followed(start(), engine):  # type: ignore[arg-type]
-            returned.append(entry)
-            engine.taken.append(entry)
-        return returned
-
-    return asyncio.run(follow())
+        fails = False
 
 
-@pytest.mark.parametrize(
-    ("turn", "busy", "returned"),
-    [
-        (100.0, 0, SEEDS),
-        (100.0, 4, SEEDS[4:]),
-        (100.0, 9, []),
-        (0.0, 9, SEEDS),  # the time is over at once
-    ],
-)
-def test_start_requests_are_taken_in_at_once(
-    monkeypatch: pytest.MonkeyPatch, turn: float, busy: int, returned: list[Any]
-) -> None:
-    """Only those after which the engine should look what there is to do come back to it."""
-    monkeypatch.setattr("scrapy_focus.engine._TURN", turn)
-    engine = Engine(busy)
-    assert read(engine, SEEDS) == returned
-    assert engine.taken == SEEDS
-    assert engine.seeds.count == 9
-    assert all(seed in engine.seeds for seed in SEEDS)
+    class Note:
+        def process_item(self, item):
+            with open("items.jsonl", "a") as file:
+                file.write(json.dumps(item) + "\\n")
+            return item
 
 
-def test_items_among_start_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scrapy_focus.engine._TURN", 100.0)
-    engine = Engine(9)
-    entries = [ITEM, *SEEDS[:2], ITEM, SEEDS[2]]
-    assert read(engine, entries) == [ITEM, ITEM]
-    assert engine.taken == entries
+    class Ahead(Follow):
+        name = "ahead"
+
+        async def start(self):
+            scheduler = self.crawler.engine._slot.scheduler
+            for number in range(6):
+                scheduler.enqueue_request(Request(f"{self.url}/{number}"))
+            order = [scheduler.next_request()]
+            ahead = len(scheduler._ahead)
+            scheduler.enqueue_request(Request(f"{self.url}/better", priority=1))
+            order += [scheduler.next_request() for _ in range(6)]
+            nothing = scheduler.next_request()
+            with open("order.json", "w") as file:
+                urls = [request.url.rpartition("/")[2] for request in order]
+                json.dump([urls, ahead, nothing], file)
+            raise CloseSpider("seen")
+            yield
 
 
-def test_what_start_raises_comes_after_what_it_has_yielded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("scrapy_focus.engine._TURN", 100.0)
-    engine = Engine(9)
-    with pytest.raises(ValueError, match="no more"):
-        read(engine, [*SEEDS[:3], ValueError("no more")])
-    assert engine.taken == SEEDS[:3]
+    class Left(Follow):
+        name = "left"
+
+        async def start(self):
+            scheduler = self.crawler.engine._slot.scheduler
+            for number in range(6):
+                scheduler.enqueue_request(Request(f"{self.url}/{number}"))
+            scheduler.next_request()
+            raise CloseSpider("seen")
+            yield
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project", SPIDERS)
+
+
+def notes(project: Project) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (project.folder / "items.jsonl").read_text().splitlines()]
+
+
+def test_items_come_in_their_place(project: Project) -> None:
+    with Site(lambda hit: links()) as site:
+        run = project.crawl("many", f"url={site.url('')}", timeout=60)
+    assert run.reason == "enough"
+    assert run.stats["scheduler/enqueued"] == run.stats["focus/added"] == 1000
+    assert [note["number"] for note in notes(project)] == list(range(0, 1000, 100))
+    # All that was yielded before an item has been taken in by then.
+    assert [note["taken"] for note in notes(project)] == [n + 1 for n in range(0, 1000, 100)]
+    assert project.rows("SELECT count(*) FROM urls") == [(1000,)]
+
+
+def test_what_start_raises_comes_after_what_it_has_yielded(project: Project) -> None:
+    with Site(lambda hit: links()) as site:
+        run = project.crawl("many", f"url={site.url('')}", "fails=1", FOCUS_MAX_PAGES=1, timeout=60)
+    assert run.reason == "focus_max_pages"
+    assert "ValueError: no more" in run.log
+    assert run.stats["focus/added"] == 1000
+
+
+def test_what_was_chosen_ahead_gives_way(project: Project) -> None:
+    """Several are leased in one go, and what comes meanwhile and is better still comes first."""
+    with Site(lambda hit: links()) as site:
+        run = project.crawl("ahead", f"url={site.url('')}")
+    assert run.reason == "seen"
+    order, ahead, nothing = json.loads((project.folder / "order.json").read_text())
+    assert order == ["0", "better", "1", "2", "3", "4", "5"]
+    assert ahead == 5
+    assert nothing is None
+
+
+def test_what_was_chosen_ahead_and_not_asked_for_goes_back(project: Project) -> None:
+    with Site(lambda hit: links()) as site:
+        run = project.crawl("left", f"url={site.url('')}")
+        assert run.reason == "seen"
+        assert run.stats["focus/leased"] == 1
+        # The one that was handed out counts as a page, and the others do not.
+        assert project.rows("SELECT leased, pages FROM jobs") == [(0, 1)]
