@@ -338,6 +338,7 @@ class Database:
         for thread in (self._checkpointer, self._committer):
             if thread:
                 thread.stop()
+        self._store()
         with suppress(sqlite3.Error):
             self._connection.close()
 

@@ -13,6 +13,10 @@ if sys.platform != "win32":
     import fcntl
 
 
+#: How many files of a folder are looked through for lock files.
+_LOOKED_THROUGH = 1000
+
+
 class RunLock:
     """A lock file that this run holds for as long as its process lives.
 
@@ -58,10 +62,18 @@ class Company:
         # A file system tells times apart by some milliseconds only: look again until then.
         settled = time.time_ns() - changed > 100_000_000
         self._changed = changed if settled else 0
-        prefix = f"{self._frontier.name}.run-"
-        locks = [path.name for path in self._folder.iterdir() if path.name.startswith(prefix)]
-        self._alone = locks == [f"{prefix}{token}"]
+        self._alone = not self._finds_others(token)
         return self._alone
+
+    def _finds_others(self, token: str) -> bool:
+        prefix = f"{self._frontier.name}.run-"
+        with os.scandir(self._folder) as entries:
+            for number, entry in enumerate(entries):
+                if number > _LOOKED_THROUGH:
+                    return True  # for all that is known
+                if entry.name.startswith(prefix) and entry.name != f"{prefix}{token}":
+                    return True
+        return False
 
 
 def lock_path(frontier: Path, token: str) -> Path:

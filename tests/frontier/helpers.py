@@ -6,6 +6,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,9 @@ class SQLiteStore(Store):
 
 def abandon(frontier: SQLiteFrontier) -> None:
     """Let go of a frontier as a killed process does: without a word to the store."""
+    with frontier._db._lock, suppress(sqlite3.ProgrammingError):  # it may be closed
+        frontier._db._lingering = False
+        frontier._db._connection.rollback()
     frontier._db.close()
     lock = frontier._jobs._lock
     if lock and lock._file is not None:

@@ -63,6 +63,12 @@ class TestSoon(Soon):
         offer(frontier, "a/4")
         assert self.stored() == 4
 
+    def test_with_the_end(self) -> None:
+        frontier = self.open()
+        self.offer_soon(frontier, "a/1")
+        frontier._db.close()
+        assert self.stored() == 1
+
     def test_a_read_sees_it(self) -> None:
         frontier = self.open()
         self.offer_soon(frontier, "a/1")
@@ -177,6 +183,15 @@ class TestCompany(Soon):
                 mine += take(frontier)
             mine += take(other)  # it would be busy otherwise
         assert len({lease.id for lease in mine}) == 5
+
+    def test_a_folder_full_of_files(self) -> None:
+        """It is not looked through for each transaction."""
+        frontier = self.open()
+        for number in range(1100):
+            (self.path.parent / str(number)).touch()
+        with frontier.transaction(soon=True):
+            offer(frontier, "a/1")
+        assert self.stored() == 1
 
     def test_when_the_others_are_gone_it_may_wait_again(self) -> None:
         first, second = self.open(), self.open()
