@@ -80,6 +80,8 @@ class Scheduler(BaseScheduler):
         self._many = _MANY
         #: What is leased and is handed out next, if nothing happens before.
         self._ahead: deque[Lease] = deque()
+        #: How many were handed out in a row in which nothing happened: now, and the time before.
+        self._turn = self._turn_before = 0
         #: Keys that the frontier is known to hold.
         self._recent: set[bytes] = set()
         #: Whether these are all keys of the job.
@@ -223,15 +225,18 @@ class Scheduler(BaseScheduler):
     def _take(self, now: float) -> Lease | None:
         """Store what has gathered, and lease the next URL in the same transaction: and those
         after it that the engine is about to ask for, in this turn of the reactor."""
-        if self._ahead and self._writer.news:
-            self._give_back()
+        if self._writer.news:
+            self._end_turn()
         if not self._ahead:
-            limit = self._engine.room if self._engine else 1
+            # As many as last time, then twice as many.
+            more = self._turn_before - self._turn
+            limit = min(self._engine.room, max(1, more if more > 0 else self._turn))
             self._ahead.extend(
                 self._writer.flush(now, now + self._lease_time, limit=limit, soon=True)
             )
         if self._ahead:
             lease = self._ahead.popleft()
+            self._turn += 1
             self._dirty = True
             if lease.gap > 0:
                 self._opens[lease.candidate.group] = now + lease.gap
@@ -250,8 +255,9 @@ class Scheduler(BaseScheduler):
             self._wake.set(due - now)
         return None
 
-    def _give_back(self) -> None:
+    def _end_turn(self) -> None:
         """Something has happened since these were chosen, or nobody asked for them."""
+        self._turn_before, self._turn = self._turn or self._turn_before, 0
         while self._ahead:
             lease = self._ahead.pop()
             self._writer.settle(Outcome(lease, Ending.RELEASED, fetched=False))
@@ -339,7 +345,7 @@ class Scheduler(BaseScheduler):
             self._soon.set(_SOON)
 
     def _on_tick(self) -> None:
-        self._give_back()
+        self._end_turn()
         self._flush()
 
     def _flush(self, *, soon: bool = False) -> None:
@@ -444,7 +450,7 @@ class Scheduler(BaseScheduler):
         assert self._crawl
         now = time.time()
         frontier = self._frontier
-        self._give_back()
+        self._end_turn()
         for flight in self._crawl.gate.drain():
             self._writer.settle(Outcome(flight.lease, Ending.RELEASED, fetched=False))
         try:
