@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+from heapq import heappop, heappush
 
 from scrapy_focus.frontier.contract import Order
 from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.ledger import Ledger
-from scrapy_focus.frontier.rows import BUSY, Rows
+from scrapy_focus.frontier.rows import BUSY, Host, Queue, Rows
 
-# Served by queues_open: its first entry.
+# Served by queues_open: its first entries.
 _BEST = (
     "SELECT head, tie, head_id, id FROM queues WHERE job = ? AND owner = ? AND at = 0"
-    " AND head IS NOT NULL ORDER BY head, tie, head_id LIMIT 1"
+    " AND head IS NOT NULL ORDER BY head, tie, head_id LIMIT ?"
 )
 # Served by queues_open; every open queue is read, as a uniform draw must.
 _OPEN = (
@@ -77,6 +78,17 @@ _NEXT_END = (
 )
 
 
+#: What an open queue is ordered by: the rank of its head, its tie, the row, its own number.
+_Head = tuple[float, float, int, int]
+
+
+def _head_of(queue: Queue) -> _Head | None:
+    """``None`` where nothing can be handed out."""
+    if queue.at or queue.head is None or queue.head_id is None:
+        return None
+    return queue.head, queue.tie, queue.head_id, queue.id
+
+
 class Chooser:
     """Looks for the next URL of a run. It claims nothing."""
 
@@ -91,10 +103,15 @@ class Chooser:
         self.job = self.run = 0
         #: Whether the run has rows of its own, so that its queues must be asked, too.
         self.volatile = False
+        # Open queues, a heap by what their heads are ordered by. No queue that is not here has
+        # a better head than the bound.
+        self._heads: list[_Head] = []
+        self._bound: _Head | None = None
 
     def promote(self, now: float) -> None:
         """Deferred rows become ready and cooled hosts open, if it is time for the first."""
         rows = self._rows
+        self._heads = []
         if rows.due <= now:
             due = self._db.execute(_DUE, (self.job, now)).fetchall()
             for row, number, rank, charged in due:
@@ -111,24 +128,45 @@ class Chooser:
             first_opening = self._db.one(_FIRST_OPENING, self.job)
             rows.opening = first_opening[0] if first_opening else math.inf
 
-    def choose(self) -> tuple[int, int] | None:
-        """The queue and the row to hand out next, of those that are open."""
-        self._rows.save()
-        spent = self._ledger.spent()
-        if spent == "max_pages":
-            return self._paid()
-        if spent:
-            return None
-        if self._uniform:
-            return self._draw()
-        best = self._best()
-        return (best[3], best[2]) if best else None
+    def choose(self, limit: int) -> tuple[int, int] | None:
+        """The queue and the row to hand out next, of those that are open.
 
-    def _best(self) -> tuple[float, float, int, int] | None:
-        """The best head: of the job's queues, and of the run's own."""
-        owners = (0, self.run) if self.volatile else (0,)
-        found = [self._db.one(_BEST, self.job, owner) for owner in owners]
-        return min((best for best in found if best), default=None)
+        :param limit: how many will be asked for until :meth:`promote` is called again
+        """
+        spent = self._ledger.spent()
+        if spent and spent != "max_pages":
+            return None
+        if spent or self._uniform:
+            self._rows.save()
+            return self._paid() if spent else self._draw()
+        while True:
+            while self._heads and (self._bound is None or self._heads[0] <= self._bound):
+                head = heappop(self._heads)
+                queue = self._rows.queue(head[3])
+                if head == _head_of(queue):
+                    return queue.id, head[2]
+            self._rows.save()
+            self._heads = self._best(limit)
+            if not self._heads:
+                return None
+
+    def chosen(self, host: Host) -> None:
+        """Something was handed out: the queues of its host have other heads now."""
+        for queue in self._rows.queues_of(host.id):
+            mine = queue.job == self.job and queue.owner in (0, self.run)
+            if mine and (head := _head_of(queue)):
+                heappush(self._heads, head)
+
+    def _best(self, limit: int) -> list[_Head]:
+        """The best heads: of the job's queues, and of the run's own."""
+        heads: list[_Head] = []
+        self._bound = None
+        for owner in (0, self.run) if self.volatile else (0,):
+            found = self._db.execute(_BEST, (self.job, owner, limit)).fetchall()
+            if len(found) == limit and (self._bound is None or found[-1] < self._bound):
+                self._bound = found[-1]
+            heads += found
+        return sorted(heads)
 
     def _paid(self) -> tuple[int, int] | None:
         open_: list[tuple[int, int]] = []
@@ -163,7 +201,7 @@ class Chooser:
         if spent:
             paid = self._db.execute(_PAID, (self.job, self.run))
             times = [at or now for _, _, at in paid if at < BUSY]
-        elif self._best():
+        elif self._best(1):
             return now
         else:
             opening = self._db.one(_NEXT_OPENING, self.job, self.run)

@@ -238,7 +238,7 @@ class SQLiteFrontier(Frontier):
             if self._ledger.shared:
                 self._jobs.take_back_ended(now)
             self._chooser.promote(now)
-            while len(leases) < limit and (choice := self._chooser.choose()):
+            while len(leases) < limit and (choice := self._chooser.choose(limit)):
                 queue, row = self._rows.queue(choice[0]), choice[1]
                 host = self._rows.host(queue.pace)
                 gap, cap = self._pace(host.name)
@@ -248,6 +248,7 @@ class SQLiteFrontier(Frontier):
                     continue
                 leases.append(self._claim(queue, host, row, gap, now, until))
                 self._rows.reopen(host, cap, now)
+                self._chooser.chosen(host)
                 # The host's turn, or the page, must be taken before anything is fetched.
                 self._db.urgent |= self._counted or leases[-1].gap > 0
         return leases

@@ -102,7 +102,7 @@ class Frontiers(RuleBasedStateMachine):
         expected = self.memory.add([replace(c) for c in found], self.now)
         assert self.sqlite.add(found, self.now) == expected
 
-    @rule(limit=st.integers(1, 3))
+    @rule(limit=st.integers(1, 5))
     def lease(self, limit: int) -> None:
         expected = self.memory.lease(limit, self.now, UNTIL)
         actual = self.sqlite.lease(limit, self.now, UNTIL)
