@@ -158,7 +158,7 @@ class TestTrouble(Soon):
         end_at = time.monotonic() + 5
         while frontier._db._failure is None and time.monotonic() < end_at:
             time.sleep(0.005)
-        frontier._db._connection.set_authorizer(None)
+        frontier._db._connection.set_authorizer(lambda *_: sqlite3.SQLITE_OK)
         with pytest.raises(FrontierError):
             offer(frontier, "a/3")
         offer(frontier, "a/3")
