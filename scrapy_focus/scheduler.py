@@ -52,6 +52,8 @@ _MANY = 1000
 _RECENT = 120_000
 #: How many rows that cannot be handed out one call passes over.
 _SKIPS = 20
+#: How many URLs are given back because nobody asked for them before the guess gets careful.
+_DOUBTS = 50
 #: How many rows of old generations are cleared away at once, and seconds between two times.
 _CLEARED, _SWEEP = 200, 0.05
 
@@ -82,6 +84,7 @@ class Scheduler(BaseScheduler):
         self._ahead: deque[Lease] = deque()
         #: How many were handed out in a row in which nothing happened: now, and the time before.
         self._turn = self._turn_before = 0
+        self._given_back = 0
         #: Keys that the frontier is known to hold.
         self._recent: set[bytes] = set()
         #: Whether these are all keys of the job.
@@ -228,9 +231,9 @@ class Scheduler(BaseScheduler):
         if self._writer.news:
             self._end_turn()
         if not self._ahead:
-            # As many as last time, then twice as many.
-            more = self._turn_before - self._turn
-            limit = min(self._engine.room, max(1, more if more > 0 else self._turn))
+            limit = self._engine.room
+            if self._given_back >= _DOUBTS:
+                limit = min(limit, max(1, self._turn_before - self._turn, self._turn))
             self._ahead.extend(
                 self._writer.flush(now, now + self._lease_time, limit=limit, soon=True)
             )
@@ -259,6 +262,7 @@ class Scheduler(BaseScheduler):
         """Something has happened since these were chosen, or nobody asked for them."""
         self._turn_before, self._turn = self._turn or self._turn_before, 0
         while self._ahead:
+            self._given_back += 1
             lease = self._ahead.pop()
             self._writer.settle(Outcome(lease, Ending.RELEASED, fetched=False))
 
