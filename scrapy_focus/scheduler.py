@@ -85,6 +85,8 @@ class Scheduler(BaseScheduler):
         #: How many were handed out in a row in which nothing happened: now, and the time before.
         self._turn = self._turn_before = 0
         self._given_back = 0
+        #: Whether something that was written may not be stored yet.
+        self._lingers = False
         #: Keys that the frontier is known to hold.
         self._recent: set[bytes] = set()
         #: Whether these are all keys of the job.
@@ -231,19 +233,18 @@ class Scheduler(BaseScheduler):
         if self._writer.news:
             self._end_turn()
         if not self._ahead:
-            limit = self._engine.room
-            if self._given_back >= _DOUBTS:
+            until, limit = now + self._lease_time, self._engine.room
+            careful = not self._engine or self._given_back >= _DOUBTS
+            if careful:
                 limit = min(limit, max(1, self._turn_before - self._turn, self._turn))
-            self._ahead.extend(
-                self._writer.flush(now, now + self._lease_time, limit=limit, soon=True)
-            )
+            self._ahead.extend(self._write(now, until, limit=limit, soon=careful))
         if self._ahead:
             lease = self._ahead.popleft()
             self._turn += 1
             self._dirty = True
             if lease.gap > 0:
                 self._opens[lease.candidate.group] = now + lease.gap
-            if lease.gap <= 0 or self._ahead:
+            if self._ahead or self._lingers:
                 self._store_turn()
             return lease
         self._dirty = self._writer.promising
@@ -257,6 +258,13 @@ class Scheduler(BaseScheduler):
             # The engine asks by itself only on activity and every five seconds.
             self._wake.set(due - now)
         return None
+
+    def _write(
+        self, now: float, until: float | None = None, *, limit: int = 1, soon: bool = False
+    ) -> list[Lease]:
+        leases = self._writer.flush(now, until, limit=limit, soon=soon)
+        self._lingers = soon
+        return leases
 
     def _end_turn(self) -> None:
         """Something has happened since these were chosen, or nobody asked for them."""
@@ -350,11 +358,12 @@ class Scheduler(BaseScheduler):
 
     def _on_tick(self) -> None:
         self._end_turn()
-        self._flush()
+        if self._writer.news or self._lingers:
+            self._flush()
 
     def _flush(self, *, soon: bool = False) -> None:
         try:
-            self._writer.flush(time.time(), soon=soon)
+            self._write(time.time(), soon=soon)
         except FrontierBusy:
             if self._engine:
                 self._soon.set(_BUSY)
