@@ -17,10 +17,14 @@ HOSTS = [f"127.0.0.{n}" for n in range(1, 6)]
 
 
 class Web(Site):
-    """Pages 0 to 399 that link others, on several hosts."""
+    """Pages 0 to 399 that link others, on several hosts.
 
-    def __init__(self) -> None:
+    :param delay: seconds that each takes, so that both processes have something to do
+    """
+
+    def __init__(self, delay: float = 0.05) -> None:
         super().__init__(self._page, HOSTS)
+        self._delay = delay
 
     def page(self, number: int) -> str:
         return self.url(f"/{number}", HOSTS[number % len(HOSTS)])
@@ -28,8 +32,7 @@ class Web(Site):
     def _page(self, hit: Hit) -> Answer:
         page = int(hit.path.strip("/"))
         near = [*range(5 * page + 1, 5 * page + 6), 7 * page % PAGES, (page + 1) % PAGES]
-        # Slow enough that both have something to do.
-        return Answer(links(*(self.page(n) for n in near if n < PAGES)), delay=0.05)
+        return Answer(links(*(self.page(n) for n in near if n < PAGES)), delay=self._delay)
 
     def assert_whole(self, *projects: Project) -> None:
         """Every page was fetched once, by one of the projects, and its callback ran."""
@@ -64,7 +67,7 @@ def test_two_processes_on_one_job(tmp_path: Path) -> None:
 def test_one_of_two_is_stopped(tmp_path: Path) -> None:
     """What it had taken goes to the other one, and the job ends when that has finished."""
     first, second = pair(tmp_path)
-    with Web() as web:
+    with Web(delay=0.3) as web:
         one, two = (p.start("crawl", "follow", "-a", f"url={web.page(0)}") for p in (first, second))
         first.wait_until(one, lambda: len(first.pages) > 20 and len(second.pages) > 20)
         one.send_signal(signal.SIGINT)
