@@ -29,16 +29,15 @@ from scrapy_focus.frontier.report import read_counts
 from scrapy_focus.frontier.rows import Host, Queue, Rows
 from scrapy_focus.frontier.runs import Company
 
-_INSERT = (
+# Of VALUES, not of a SELECT with the condition: that could write several rows, and SQLite
+# would keep a copy of every page that it touches.
+_ADD = (
     "INSERT INTO urls (job, queue, key, copy, url, ready_at, charged, rank, depth, priority,"
     " score, seed, discovered, parent, request, owner)"
-    " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (job, key, copy) DO NOTHING"
 )
-# Served by urls_key. A filtered request matches any copy; a copy only itself.
-_ADD = f"{_INSERT} WHERE NOT EXISTS (SELECT 1 FROM urls WHERE job = ? AND key = ?)"
-_ADD_COPY = (
-    f"{_INSERT} WHERE NOT EXISTS (SELECT 1 FROM urls WHERE job = ? AND key = ? AND copy = ?)"
-)
+# Served by urls_key.
 _SEEN = "SELECT 1 FROM urls WHERE job = ? AND key = ? LIMIT 1"
 _ADD_QUEUE = (
     "INSERT INTO queues (job, host, pace, owner, at, tie, aged, retired)"
@@ -187,18 +186,18 @@ class SQLiteFrontier(Frontier):
             return new
 
     def _add(self, c: Candidate, now: float) -> bool:
+        job, key, copy = self._job, c.key, c.copy
+        # A filtered request matches any copy; a copy only itself.
+        if not copy and self._db.one(_SEEN, job, key):
+            return False
         queue = self._rows.queue(self._queue_id(c, now))
         ready_at = c.ready_at if c.ready_at > now else 0.0
         score = None if c.score == 0.5 else c.score
-        job, key, copy = self._job, c.key, c.copy
         values = (
             job, queue.id, key, copy, c.url, ready_at, c.charged, c.rank, c.depth, c.priority,
-            score, c.seed, c.discovered, c.parent, c.request, queue.owner or None, job, key,
+            score, c.seed, c.discovered, c.parent, c.request, queue.owner or None,
         )  # fmt: skip
-        if copy:
-            cursor = self._db.execute(_ADD_COPY, (*values, copy))
-        else:
-            cursor = self._db.execute(_ADD, values)
+        cursor = self._db.execute(_ADD, values)
         if cursor.rowcount != 1:
             return False
         assert cursor.lastrowid is not None

@@ -29,8 +29,6 @@ from .helpers import LONG, T0, Paces, SQLiteStore, candidate, end, offer, take
 #: PK: by the row's number.
 PK = "USING INTEGER PRIMARY KEY (rowid=?)"
 INDEXES = {
-    (sqlite, "_ADD"): "urls USING COVERING INDEX urls_key (job=? AND key=?)",
-    (sqlite, "_ADD_COPY"): "urls USING COVERING INDEX urls_key (job=? AND key=? AND copy=?)",
     (sqlite, "_SEEN"): "urls USING COVERING INDEX urls_key (job=? AND key=?)",
     (rows, "_FIND_QUEUE"): "queues USING INDEX sqlite_autoindex_queues_1"
     " (job=? AND host=? AND pace=? AND owner=?)",
