@@ -88,11 +88,6 @@ class Engine:
         self._engine.crawl(request)
 
     @property
-    def seeding(self) -> bool:
-        """Whether the spider's ``start()`` has not been read to its end."""
-        return self._engine is not None and self._engine._start is not None
-
-    @property
     def closing(self) -> bool:
         """Whether the crawl takes nothing new."""
         return self._slot is not None and self._slot.closing is not None

@@ -52,7 +52,7 @@ _MANY = 1000
 _RECENT = 120_000
 #: How many rows that cannot be handed out one call passes over.
 _SKIPS = 20
-#: How many URLs are given back because nobody asked for them before the guess gets careful.
+#: How many URLs are given back because nobody asked for them before one is leased at a time.
 _DOUBTS = 50
 #: How many rows of old generations are cleared away at once, and seconds between two times.
 _CLEARED, _SWEEP = 200, 0.05
@@ -82,8 +82,7 @@ class Scheduler(BaseScheduler):
         self._many = _MANY
         #: What is leased and is handed out next, if nothing happens before.
         self._ahead: deque[Lease] = deque()
-        #: How many were handed out in a row in which nothing happened: now, and the time before.
-        self._turn = self._turn_before = 0
+        #: How many of these were given back.
         self._given_back = 0
         #: Whether something that was written may not be stored yet.
         self._lingers = False
@@ -231,16 +230,14 @@ class Scheduler(BaseScheduler):
         """Store what has gathered, and lease the next URL in the same transaction: and those
         after it that the engine is about to ask for, in this turn of the reactor."""
         if self._writer.news:
-            self._end_turn()
+            self._give_back()
         if not self._ahead:
-            until, limit = now + self._lease_time, self._engine.room
-            careful = not self._engine or self._given_back >= _DOUBTS
-            if careful:
-                limit = min(limit, max(1, self._turn_before - self._turn, self._turn))
-            self._ahead.extend(self._write(now, until, limit=limit, soon=careful))
+            # Whoever asks for one at a time may ask very often: one is stored with the others.
+            single = not self._engine or self._given_back >= _DOUBTS
+            limit = 1 if single else self._engine.room
+            self._ahead.extend(self._write(now, now + self._lease_time, limit=limit, soon=single))
         if self._ahead:
             lease = self._ahead.popleft()
-            self._turn += 1
             self._dirty = True
             if lease.gap > 0:
                 self._opens[lease.candidate.group] = now + lease.gap
@@ -266,9 +263,8 @@ class Scheduler(BaseScheduler):
         self._lingers = soon
         return leases
 
-    def _end_turn(self) -> None:
+    def _give_back(self) -> None:
         """Something has happened since these were chosen, or nobody asked for them."""
-        self._turn_before, self._turn = self._turn or self._turn_before, 0
         while self._ahead:
             self._given_back += 1
             lease = self._ahead.pop()
@@ -357,7 +353,7 @@ class Scheduler(BaseScheduler):
             self._soon.set(_SOON)
 
     def _on_tick(self) -> None:
-        self._end_turn()
+        self._give_back()
         if self._writer.news or self._lingers:
             self._flush()
 
@@ -443,7 +439,7 @@ class Scheduler(BaseScheduler):
             return
         now = time.time()
         try:
-            self._writer.flush(now)
+            self._write(now)
             self._others = self._frontier.others(now)
             if self._others or self.has_pending_requests():
                 self._on_wake()
@@ -463,11 +459,11 @@ class Scheduler(BaseScheduler):
         assert self._crawl
         now = time.time()
         frontier = self._frontier
-        self._end_turn()
+        self._give_back()
         for flight in self._crawl.gate.drain():
             self._writer.settle(Outcome(flight.lease, Ending.RELEASED, fetched=False))
         try:
-            self._writer.flush(now)
+            self._write(now)
             frontier.beat(time.monotonic() - self._beaten, now)
             self._beaten = time.monotonic()
             self._say_goodbye(reason)

@@ -41,35 +41,35 @@ SPIDERS = """
 
 
     class Ahead(Follow):
+        # Drives the scheduler by hand: six requests in, three out, then what a test wants.
         name = "ahead"
+        more = None
 
         async def start(self):
-            scheduler = self.crawler.engine._slot.scheduler
-            for number in range(6):
-                scheduler.enqueue_request(Request(f"{self.url}/{number}"))
-            order = [scheduler.next_request() for _ in range(3)]
-            ahead = len(scheduler._ahead)
-            scheduler.enqueue_request(Request(f"{self.url}/better", priority=1))
-            order += [scheduler.next_request() for _ in range(4)]
-            nothing = scheduler.next_request()
+            self.scheduler = self.crawler.engine._slot.scheduler
+            self.enter(*range(6))
+            order = self.leave(3)
+            ahead = [len(self.scheduler._ahead)]
+            if self.more == "better":
+                self.enter("better", priority=1)
+                order += self.leave(5)
+            elif self.more == "singly":
+                for number in range(6, 40):
+                    self.enter(number)
+                    order += self.leave(1)
+                    ahead.append(len(self.scheduler._ahead))
             with open("order.json", "w") as file:
-                urls = [request.url.rpartition("/")[2] for request in order]
-                json.dump([urls, ahead, nothing], file)
+                json.dump([order, ahead], file)
             raise CloseSpider("seen")
             yield
 
+        def enter(self, *names, **options):
+            for name in names:
+                self.scheduler.enqueue_request(Request(f"{self.url}/{name}", **options))
 
-    class Left(Follow):
-        name = "left"
-
-        async def start(self):
-            scheduler = self.crawler.engine._slot.scheduler
-            for number in range(6):
-                scheduler.enqueue_request(Request(f"{self.url}/{number}"))
-            for number in range(3):
-                scheduler.next_request()
-            raise CloseSpider("seen")
-            yield
+        def leave(self, number):
+            requests = [self.scheduler.next_request() for _ in range(number)]
+            return [request and request.url.rpartition("/")[2] for request in requests]
 """
 
 
@@ -104,18 +104,30 @@ def test_what_start_raises_comes_after_what_it_has_yielded(project: Project) -> 
 def test_what_was_chosen_ahead_gives_way(project: Project) -> None:
     """Several are leased in one go, and what comes meanwhile and is better still comes first."""
     with Site(lambda hit: links()) as site:
-        run = project.crawl("ahead", f"url={site.url('')}")
+        run = project.crawl("ahead", f"url={site.url('')}", "more=better")
     assert run.reason == "seen"
-    order, ahead, nothing = json.loads((project.folder / "order.json").read_text())
-    assert order == ["0", "1", "2", "better", "3", "4", "5"]
-    assert ahead == 3
-    assert nothing is None
+    order, ahead = json.loads((project.folder / "order.json").read_text())
+    assert order == ["0", "1", "2", "better", "3", "4", "5", None]
+    assert ahead == [3]
 
 
 def test_what_was_chosen_ahead_and_not_asked_for_goes_back(project: Project) -> None:
     with Site(lambda hit: links()) as site:
-        run = project.crawl("left", f"url={site.url('')}")
+        run = project.crawl("ahead", f"url={site.url('')}")
         assert run.reason == "seen"
         assert run.stats["focus/leased"] == 3
         # Those that were handed out count as pages, and those behind them do not.
         assert project.rows("SELECT leased, pages FROM jobs") == [(0, 3)]
+
+
+def test_nothing_is_chosen_ahead_for_who_asks_singly(project: Project) -> None:
+    with Site(lambda hit: links()) as site:
+        run = project.crawl(
+            "ahead", f"url={site.url('')}", "more=singly", CONCURRENT_REQUESTS_PER_DOMAIN=100
+        )
+    assert run.reason == "seen"
+    order, ahead = json.loads((project.folder / "order.json").read_text())
+    assert order == [str(number) for number in range(37)]
+    assert ahead[1] == 3
+    assert ahead[-1] == 0
+    assert project.rows("SELECT leased, pages, added FROM jobs") == [(0, 37, 40)]

@@ -139,7 +139,7 @@ class Frontier(ABC):
     def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
         """All calls inside are stored together or not at all.
 
-        With *soon* they may be stored some milliseconds later, together with what follows:
+        With *soon* they may be stored some 20 milliseconds later, together with what follows:
         at the latest with the next transaction without it. A process that is killed before
         loses them. What must not be lost is stored at once all the same: a host's turn, a
         hold, a page that was charged to a limit.

@@ -247,7 +247,6 @@ class Database:
         """Open a transaction, or go on with the one that lingers."""
         if self._failure:
             error, self._failure = self._failure, None
-            self.undone()
             raise error
         if self._lingering:
             self.execute("SAVEPOINT call")
@@ -311,6 +310,13 @@ class Database:
     def one(self, sql: str, *values: Any) -> Any:
         """The first row of a query, or ``None``."""
         return self.execute(sql, values).fetchone()
+
+    def ask(self, sql: str, *values: Any) -> Any:
+        """:meth:`one` for a question that may stand outside of transactions."""
+        if self._depth:
+            return self.one(sql, *values)
+        with self.reading(), self._lock:
+            return self.one(sql, *values)
 
     def fail(self, error: sqlite3.Error) -> NoReturn:
         """Raise what a driver's error means here."""
@@ -424,7 +430,7 @@ class _Committer:
     def __init__(self, store: Callable[[], None]) -> None:
         self._store = store
         self._begun = threading.Event()
-        self._stopped = False
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -435,13 +441,13 @@ class _Committer:
         self._begun.set()
 
     def _run(self) -> None:
-        while self._begun.wait() and not self._stopped:
+        while self._begun.wait() and not self._stopped.is_set():
             self._begun.clear()
-            time.sleep(_LINGER)
+            self._stopped.wait(_LINGER)
             self._store()
 
     def stop(self) -> None:
-        self._stopped = True
+        self._stopped.set()
         self._begun.set()
         if self._thread:
             self._thread.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -174,10 +173,7 @@ class SQLiteFrontier(Frontier):
     # -- adding ---------------------------------------------------------------------
 
     def seen(self, key: bytes) -> bool:
-        try:
-            return self._db.one(_SEEN, self._job, key) is not None
-        except sqlite3.Error as error:
-            self._db.fail(error)
+        return self._db.ask(_SEEN, self._job, key) is not None
 
     def add(self, candidates: Sequence[Candidate], now: float) -> list[bool]:
         with self.transaction():

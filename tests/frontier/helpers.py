@@ -130,6 +130,13 @@ class SQLiteStore(Store):
             connection.close()
 
 
+def sooner(frontier: SQLiteFrontier) -> SQLiteFrontier:
+    """The frontier, each of whose calls may be stored a moment later."""
+    write = frontier.transaction
+    frontier.transaction = lambda soon=True: write(soon=soon)  # type: ignore[method-assign]
+    return frontier
+
+
 def abandon(frontier: SQLiteFrontier) -> None:
     """Let go of a frontier as a killed process does: without a word to the store."""
     with frontier._db._lock, suppress(sqlite3.ProgrammingError):  # it may be closed

@@ -23,7 +23,7 @@ from scrapy_focus.frontier import ASIDE, Counts, Ending, Frontier, Lease, Limits
 from scrapy_focus.frontier.memory import MemoryFrontier
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
-from .helpers import T0, Paces, abandon
+from .helpers import T0, Paces, abandon, sooner
 
 GROUPS = ["a", "b", "c", "slot"]
 PLACES = [("a", "a"), ("b", "b"), ("c", "c"), ("a", "slot"), ("b", "slot"), ("", "")]
@@ -92,10 +92,7 @@ class Frontiers(RuleBasedStateMachine):
             limits=self.limits,
             order=self.order,
         )
-        if self.soon:
-            write = frontier.transaction
-            frontier.transaction = lambda soon=True: write(soon=soon)  # type: ignore[method-assign]
-        return frontier
+        return sooner(frontier) if self.soon else frontier
 
     @rule(found=st.lists(candidates(), min_size=1, max_size=6))
     def add(self, found: list[Candidate]) -> None:

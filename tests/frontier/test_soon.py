@@ -11,7 +11,7 @@ from scrapy_focus.exceptions import FrontierError
 from scrapy_focus.frontier import Ending, Frontier, Limits, Outcome
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
-from .helpers import LONG, T0, SQLiteStore, abandon, candidate, end, offer, take
+from .helpers import LONG, T0, SQLiteStore, abandon, candidate, end, offer, sooner, take
 from .suite_budget import Spending
 from .suite_ends import Counting, Settling
 from .suite_hosts import Caps, Pacing, Turns
@@ -24,10 +24,7 @@ class TestSooner(
     """The contract, with every call stored a moment later."""
 
     def open(self, *args: object, **options: object) -> SQLiteFrontier:
-        frontier = super().open(*args, **options)  # type: ignore[arg-type]
-        write = frontier.transaction
-        frontier.transaction = lambda soon=True: write(soon=soon)  # type: ignore[method-assign]
-        return frontier
+        return sooner(super().open(*args, **options))  # type: ignore[arg-type]
 
 
 class Soon(SQLiteStore):
