@@ -15,10 +15,6 @@ from scrapy.settings import default_settings
 RERUNS = 4
 
 
-#: How often a test of ``repeated.txt`` runs again at most, until it passes.
-RERUNS = 4
-
-
 @dataclass(frozen=True)
 class Entry:
     """One line of a file: ``[>=2.19] tests/test_x.py::test_y  # reason``.
