@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from heapq import heappop, heappush
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 from scrapy_focus.frontier.contract import Order
 from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.ledger import Ledger
-from scrapy_focus.frontier.rows import BUSY, Host, Queue, Rows
+from scrapy_focus.frontier.rows import BUSY, Queue, Rows
 
 # Served by queues_open: its first entries.
 _BEST = (
@@ -49,10 +50,10 @@ _DUE = (
 _MAKE_READY = "UPDATE urls SET ready_at = 0 WHERE id = ?"
 # Served by queues_cooling. Bounded likewise.
 _COOLED = (
-    "SELECT id FROM queues WHERE job = ? AND at > 0 AND at <= ? AND head IS NOT NULL"
-    " ORDER BY at LIMIT 200"
+    "SELECT id, head, tie, head_id, owner FROM queues WHERE job = ? AND at > 0 AND at <= ?"
+    " AND head IS NOT NULL ORDER BY at LIMIT 200"
 )
-_OPEN_UP = f"UPDATE queues SET at = 0 WHERE id IN ({_COOLED})"
+_OPEN_UP = f"UPDATE queues SET at = 0 WHERE id IN (SELECT id FROM ({_COOLED}))"
 # Served by queues_cooling and by urls_deferred, in their order.
 _FIRST_OPENING = (
     "SELECT at FROM queues WHERE job = ? AND at > 0 AND head IS NOT NULL ORDER BY at LIMIT 1"
@@ -81,12 +82,50 @@ _NEXT_END = (
 #: What an open queue is ordered by: the rank of its head, its tie, the row, its own number.
 _Head = tuple[float, float, int, int]
 
+#: How many heads are read at first, and at most; and how many are kept.
+_FEW, _MANY, _KEPT = 8, 64, 4096
+#: Comes before every head.
+_NOWHERE: _Head = (-math.inf, 0.0, 0, 0)
+
 
 def _head_of(queue: Queue) -> _Head | None:
     """``None`` where nothing can be handed out."""
     if queue.at or queue.head is None or queue.head_id is None:
         return None
     return queue.head, queue.tie, queue.head_id, queue.id
+
+
+class _Heads:
+    """The best heads of open queues: all of them up to a bound, in their order."""
+
+    def __init__(self) -> None:
+        self.start((), _NOWHERE)
+
+    def start(self, heads: Iterable[_Head], bound: _Head | None) -> None:
+        """Take these for all heads up to the bound, or, without one, for all there are."""
+        self.bound = bound
+        self._current = {head[3]: head for head in heads if bound is None or head <= bound}
+        self._heap = list(self._current.values())
+        heapify(self._heap)
+
+    def put(self, number: int, head: _Head | None) -> None:
+        """A queue has this head now."""
+        if self._current.get(number) == head:
+            return
+        if head is None or (self.bound is not None and head > self.bound):
+            self._current.pop(number, None)
+            return
+        self._current[number] = head
+        heappush(self._heap, head)
+        if len(self._heap) > _KEPT:
+            self.start((), _NOWHERE)
+
+    def first(self) -> _Head | None:
+        heap, current = self._heap, self._current
+        # What a queue had before its head changed stays until it comes to its turn.
+        while heap and current.get(heap[0][3]) != heap[0]:
+            heappop(heap)
+        return heap[0] if heap else None
 
 
 class Chooser:
@@ -103,15 +142,12 @@ class Chooser:
         self.job = self.run = 0
         #: Whether the run has rows of its own, so that its queues must be asked, too.
         self.volatile = False
-        # Open queues, a heap by what their heads are ordered by. No queue that is not here has
-        # a better head than the bound.
-        self._heads: list[_Head] = []
-        self._bound: _Head | None = None
+        self._heads = _Heads()
+        self._number = _FEW
 
     def promote(self, now: float) -> None:
         """Deferred rows become ready and cooled hosts open, if it is time for the first."""
         rows = self._rows
-        self._heads = []
         if rows.due <= now:
             due = self._db.execute(_DUE, (self.job, now)).fetchall()
             for row, number, rank, charged in due:
@@ -121,52 +157,57 @@ class Chooser:
             rows.due = min((at for (at,) in filter(None, first)), default=math.inf)
         if rows.opening <= now:
             rows.save()
+            self._catch_up()
             cooled = self._db.execute(_COOLED, (self.job, now)).fetchall()
             if cooled:
                 self._db.execute(_OPEN_UP, (self.job, now))
-                rows.open_up(number for (number,) in cooled)
+                rows.open_up(number for number, *_ in cooled)
+            for number, rank, tie, row, owner in cooled:
+                if owner in (0, self.run):
+                    self._heads.put(number, (rank, tie, row, number))
             first_opening = self._db.one(_FIRST_OPENING, self.job)
             rows.opening = first_opening[0] if first_opening else math.inf
 
-    def choose(self, limit: int) -> tuple[int, int] | None:
-        """The queue and the row to hand out next, of those that are open.
-
-        :param limit: how many will be asked for until :meth:`promote` is called again
-        """
+    def choose(self) -> tuple[int, int] | None:
+        """The queue and the row to hand out next, of those that are open."""
         spent = self._ledger.spent()
         if spent and spent != "max_pages":
             return None
         if spent or self._uniform:
             self._rows.save()
             return self._paid() if spent else self._draw()
-        while True:
-            while self._heads and (self._bound is None or self._heads[0] <= self._bound):
-                head = heappop(self._heads)
-                queue = self._rows.queue(head[3])
-                if head == _head_of(queue):
-                    return queue.id, head[2]
+        self._catch_up()
+        heads = self._heads
+        head = heads.first()
+        if head is None and heads.bound is not None:
             self._rows.save()
-            self._heads = self._best(limit)
-            if not self._heads:
-                return None
+            heads.start(*self._best(self._number))
+            self._number = min(_MANY, 2 * self._number)
+            head = heads.first()
+        return (head[3], head[2]) if head else None
 
-    def chosen(self, host: Host) -> None:
-        """Something was handed out: the queues of its host have other heads now."""
-        for queue in self._rows.queues_of(host.id):
-            mine = queue.job == self.job and queue.owner in (0, self.run)
-            if mine and (head := _head_of(queue)):
-                heappush(self._heads, head)
+    def _catch_up(self) -> None:
+        """Learn which heads have changed."""
+        moved = self._rows.moved()
+        if moved is None:
+            self._heads.start((), _NOWHERE)
+            self._number = _FEW
+            return
+        for queue in moved:
+            if queue.job == self.job and queue.owner in (0, self.run):
+                self._heads.put(queue.id, _head_of(queue))
 
-    def _best(self, limit: int) -> list[_Head]:
-        """The best heads: of the job's queues, and of the run's own."""
+    def _best(self, number: int) -> tuple[list[_Head], _Head | None]:
+        """The best heads of the job's queues and of the run's own; and, if there are more,
+        the one up to which they are complete."""
         heads: list[_Head] = []
-        self._bound = None
+        bound: _Head | None = None
         for owner in (0, self.run) if self.volatile else (0,):
-            found = self._db.execute(_BEST, (self.job, owner, limit)).fetchall()
-            if len(found) == limit and (self._bound is None or found[-1] < self._bound):
-                self._bound = found[-1]
+            found = self._db.execute(_BEST, (self.job, owner, number)).fetchall()
+            if len(found) == number and (bound is None or found[-1] < bound):
+                bound = found[-1]
             heads += found
-        return sorted(heads)
+        return heads, bound
 
     def _paid(self) -> tuple[int, int] | None:
         open_: list[tuple[int, int]] = []
@@ -201,7 +242,7 @@ class Chooser:
         if spent:
             paid = self._db.execute(_PAID, (self.job, self.run))
             times = [at or now for _, _, at in paid if at < BUSY]
-        elif self._best(1):
+        elif self._best(1)[0]:
             return now
         else:
             opening = self._db.one(_NEXT_OPENING, self.job, self.run)

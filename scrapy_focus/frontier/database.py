@@ -70,10 +70,11 @@ class Database:
         self.path = path
         self._alone = alone
         #: Called when a transaction has begun, with whether another connection has written
-        #: since the last one; before it ends; and when it is undone.
+        #: since the last one; before it ends, with whether all is stored now; and when it is
+        #: undone, with whether what lingered before it is still there.
         self.begun: Callable[[bool], None] = lambda changed: None
-        self.ending: Callable[[], None] = lambda: None
-        self.undone: Callable[[], None] = lambda: None
+        self.ending: Callable[[bool], None] = lambda stored: None
+        self.undone: Callable[[bool], None] = lambda kept: None
         #: Whether the open transaction must be stored when it ends.
         self.urgent = False
         #: Taken by each transaction, and by the thread that stores what lingers.
@@ -261,15 +262,16 @@ class Database:
 
         :raises scrapy_focus.exceptions.FrontierError: if a part of it has failed
         """
-        self.ending()
         if self._undone:
             raise FrontierError(
                 f"Nothing was written to the frontier {self.path}: a part of it failed."
             )
         if self.urgent or not self._may_linger():
+            self.ending(True)
             self.execute("COMMIT")
             self._lingering = False
             return
+        self.ending(False)
         if self._lingering:
             self.execute("RELEASE call")
             return
@@ -291,6 +293,7 @@ class Database:
                 return
             self._lingering = False
             try:
+                self.ending(True)
                 self.execute("COMMIT")
             except sqlite3.Error as error:
                 self._failure = error
@@ -298,14 +301,19 @@ class Database:
 
     def roll_back(self) -> None:
         """Undo the open transaction; a full disk may have done so by itself."""
-        self.undone()
-        with suppress(sqlite3.Error):
-            if self._lingering and self._connection.in_transaction:
+        if self._lingering and self._connection.in_transaction:
+            try:
                 self.execute("ROLLBACK TO call")
                 self.execute("RELEASE call")
+                self.undone(True)
+            except sqlite3.Error:
+                pass  # then all of it
+            else:
                 return
-            self._lingering = False
+        self._lingering = False
+        with suppress(sqlite3.Error):
             self.execute("ROLLBACK")
+        self.undone(False)
 
     def one(self, sql: str, *values: Any) -> Any:
         """The first row of a query, or ``None``."""

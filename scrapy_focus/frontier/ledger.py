@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from scrapy_focus.exceptions import FrontierError
 from scrapy_focus.frontier.contract import Limits
@@ -39,7 +39,8 @@ class Ledger:
         self._limits = limits
         self._job = 0
         self._changes: dict[int, dict[str, float]] = {}
-        self._reasons: Counter[tuple[str, str]] = Counter()
+        self._reasons: dict[tuple[str, str], int] = {}
+        self._before: list[Any] = [{}, {}, (0, 0, 0.0)]
         #: Pages, bytes and seconds that the job has used.
         self.totals: tuple[int, int, float] = (0, 0, 0.0)
         #: Whether other runs are at the job.
@@ -68,7 +69,7 @@ class Ledger:
 
     def add_reasons(self, kind: str, reasons: Mapping[str, int]) -> None:
         for reason, number in reasons.items():
-            self._reasons[kind, reason] += number
+            self._reasons[kind, reason] = self._reasons.get((kind, reason), 0) + number
 
     def use(self, pages: int = 0, size: int = 0, seconds: float = 0.0) -> None:
         """Use some of the job's budget, or (negative) give it back."""
@@ -127,8 +128,17 @@ class Ledger:
             self._db.execute(_ADD, (*(changes.get(name, 0) for name in _COUNTERS), job))
         for (kind, reason), number in self._reasons.items():
             self._db.execute(_ADD_REASON, (self._job, kind, reason, number))
-        self.forget()
-
-    def forget(self) -> None:
         self._changes.clear()
         self._reasons.clear()
+
+    def keep(self) -> None:
+        """A call begins: it may have to be undone."""
+        changes = {job: changes.copy() for job, changes in self._changes.items()}
+        self._before = [changes, self._reasons.copy(), self.totals]
+
+    def restore(self, *, pending: bool) -> None:
+        """The call that is under way is undone, with what was not written yet unless
+        *pending*."""
+        self._changes, self._reasons, self.totals = self._before
+        if not pending:
+            self._changes, self._reasons = {}, {}

@@ -131,6 +131,12 @@ class Queue:
             *(self.head, self.head_id, self.tie, self.at),
         )
 
+    def set_values(self, values: tuple[Any, ...]) -> None:
+        """Be again as it was when it had these."""
+        self.waiting, self.ready, self.pages, self.retired, *rest = values
+        self.head, self.head_id, self.tie, self.at = rest
+        self.ahead = []
+
 
 @dataclass(slots=True)
 class Host:
@@ -155,6 +161,10 @@ class Host:
         """What can change, in the order of the statement that saves it."""
         return self.next_at, self.delay, self.held, self.touched, self.in_flight
 
+    def set_values(self, values: tuple[Any, ...]) -> None:
+        """Be again as it was when it had these."""
+        self.next_at, self.delay, self.held, self.touched, self.in_flight = values
+
 
 def _columns(c: Candidate) -> tuple[Any, ...]:
     """What is read of the row of a new candidate, after rank and id."""
@@ -165,7 +175,11 @@ def _columns(c: Candidate) -> tuple[Any, ...]:
 
 
 class Rows:
-    """The queues and hosts at hand."""
+    """The queues and hosts at hand.
+
+    What has changed of them is written by :meth:`save`: before a query that needs it, and
+    before the transaction is stored, which may be several calls later.
+    """
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -174,9 +188,12 @@ class Rows:
         self._names: dict[str, Host] = {}
         #: The queues of each pace group, of every job that a run is at.
         self._queues_of: dict[int, list[int]] = {}
-        # What this transaction has looked at, as the database has it.
+        # What was looked at: as the database has it, and as the call that is under way found it.
         self._queue_values: dict[int, tuple[Any, ...]] = {}
         self._host_values: dict[int, tuple[Any, ...]] = {}
+        self._queues_before: dict[int, tuple[Any, ...]] = {}
+        self._hosts_before: dict[int, tuple[Any, ...]] = {}
+        self._moved: dict[int, Queue] | None = None
         #: No queue opens before it, and no row becomes ready (Unix time, seconds).
         self.opening = self.due = 0.0
 
@@ -184,9 +201,17 @@ class Rows:
         queue = self._queues.get(number)
         if queue is None:
             queue = self._queues[number] = Queue(*self._db.one(_LOAD_QUEUE, number))
-        if number not in self._queue_values:
-            self._queue_values[number] = queue.values()
+        if number not in self._queues_before:
+            before = self._queues_before[number] = queue.values()
+            self._queue_values.setdefault(number, before)
+        if self._moved is not None:
+            self._moved[number] = queue
         return queue
+
+    def moved(self) -> Iterable[Queue] | None:
+        """The queues that may have changed since the last call; ``None`` if any may have."""
+        moved, self._moved = self._moved, {}
+        return None if moved is None else moved.values()
 
     def find_queue(self, job: int, host: str, pace: int, owner: int) -> Queue | None:
         """The queue of one host of a job in one pace group, if there is one."""
@@ -202,9 +227,10 @@ class Rows:
         return self._keep(host or Host(*self._db.one(_LOAD_HOST, number)))
 
     def _keep(self, host: Host) -> Host:
-        if host.id not in self._host_values:
+        if host.id not in self._hosts_before:
             self._hosts[host.id] = self._names[host.name] = host
-            self._host_values[host.id] = host.values()
+            before = self._hosts_before[host.id] = host.values()
+            self._host_values.setdefault(host.id, before)
         return host
 
     def host_named(self, group: str) -> Host:
@@ -345,21 +371,42 @@ class Rows:
                 self._db.execute(_SAVE_HOST, (*values, number))
                 self._host_values[number] = values
 
-    def rest(self) -> None:
-        """A transaction has ended. Let go of what was looked at first, if it is too much."""
-        self._queue_values.clear()
-        self._host_values.clear()
-        if len(self._queues) > _KEPT or len(self._hosts) > _KEPT:
+    def rest(self, *, stored: bool) -> None:
+        """A call has ended, and with it, if all is *stored*, the transaction."""
+        self._queues_before.clear()
+        self._hosts_before.clear()
+        full = len(self._queues) > _KEPT or len(self._hosts) > _KEPT
+        if full and not stored:
+            self.save()
+        if full or stored:
+            self._queue_values.clear()
+            self._host_values.clear()
+        if full:
+            # What was looked at first goes.
             for number in list(self._queues)[: _KEPT // 2]:
                 del self._queues[number]
             for number in list(self._hosts)[: _KEPT // 2]:
                 del self._names[self._hosts.pop(number).name]
                 self._queues_of.pop(number, None)
+            self._moved = None
+
+    def restore(self) -> None:
+        """The call that is under way is undone: be as it began, whatever it has written."""
+        for number, values in self._queues_before.items():
+            self._queues[number].set_values(values)
+        for number, values in self._hosts_before.items():
+            self._hosts[number].set_values(values)
+        self._queue_values = dict.fromkeys(self._queue_values, ())
+        self._host_values = dict.fromkeys(self._host_values, ())
 
     def forget(self) -> None:
         """What is stored has been changed by another connection, or by a statement of its own."""
         for at_hand in (self._queues, self._hosts, self._names, self._queues_of):
             at_hand.clear()
-        self._queue_values.clear()
-        self._host_values.clear()
+        for values in (
+            *(self._queue_values, self._host_values),
+            *(self._queues_before, self._hosts_before),
+        ):
+            values.clear()
+        self._moved = None
         self.opening = self.due = 0.0

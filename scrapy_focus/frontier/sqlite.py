@@ -102,7 +102,6 @@ class SQLiteFrontier(Frontier):
         self._leased: dict[int, tuple[int, int, float, int]] = {}
         #: Whether what is at hand is as it was stored last.
         self._fresh = False
-        self._totals = (0, 0, 0.0)
         self._counted = bool(limits.pages or limits.pages_per_host)
         company = Company(path)
         self._db = db = Database(path, full=full, alone=lambda: company.alone(self._jobs.token))
@@ -145,18 +144,25 @@ class SQLiteFrontier(Frontier):
             self._leased.clear()
             self._ledger.load(self._job, self._run)
             self._fresh = True
-            self._totals = self._ledger.totals
+        elif self._db.urgent:
+            self._save()  # who does not write often may look at anything
+        self._ledger.keep()
 
-    def _ending(self) -> None:
-        self._save()
-        self._rows.rest()
-        self._totals = self._ledger.totals
+    def _ending(self, stored: bool) -> None:
+        """A call ends; what it has changed at hand is written when the transaction is stored."""
+        if stored:
+            self._save()
+        self._rows.rest(stored=stored)
 
-    def _undone(self) -> None:
-        """A transaction has failed: nothing that was read or made inside is to be trusted."""
-        self._ledger.forget()
-        self._ledger.totals = self._totals
+    def _undone(self, kept: bool) -> None:
+        """A call has failed: nothing that was read or made inside is to be trusted."""
         self._fresh = False
+        self._ledger.restore(pending=kept)
+        if kept:
+            self._rows.restore()
+            self._save()
+        else:
+            self._rows.forget()
 
     def _save(self) -> None:
         self._rows.save()
@@ -166,8 +172,7 @@ class SQLiteFrontier(Frontier):
     def _snapshot(self) -> Iterator[None]:
         """Read one state, with what the open transaction, if there is one, has changed."""
         with self._db.snapshot():
-            if self._db.within:
-                self._save()
+            self._save()
             yield
 
     # -- adding ---------------------------------------------------------------------
@@ -233,7 +238,7 @@ class SQLiteFrontier(Frontier):
             if self._ledger.shared:
                 self._jobs.take_back_ended(now)
             self._chooser.promote(now)
-            while len(leases) < limit and (choice := self._chooser.choose(limit)):
+            while len(leases) < limit and (choice := self._chooser.choose()):
                 queue, row = self._rows.queue(choice[0]), choice[1]
                 host = self._rows.host(queue.pace)
                 gap, cap = self._pace(host.name)
@@ -243,7 +248,6 @@ class SQLiteFrontier(Frontier):
                     continue
                 leases.append(self._claim(queue, host, row, gap, now, until))
                 self._rows.reopen(host, cap, now)
-                self._chooser.chosen(host)
                 # The host's turn, or the page, must be taken before anything is fetched.
                 self._db.urgent |= self._counted or leases[-1].gap > 0
         return leases
