@@ -426,12 +426,17 @@ def test_no_depth_stays_no_depth(storage: RequestStorage, meta: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("serializer", ["json", "pickle"])
-@pytest.mark.parametrize("dont_filter", [False, True])
-def test_an_ordinary_start_request_is_one_letter(
-    spider: MySpider, serializer: Any, dont_filter: bool
-) -> None:
-    storage = RequestStorage(spider, serializer)
-    request = Request(URL, meta={"is_start_request": True}, dont_filter=dont_filter)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(URL, meta={"is_start_request": True}),
+        Request(URL, meta={"is_start_request": True}, dont_filter=True),
+        Request(URL),
+    ],
+    ids=["seed", "unfiltered seed", "no depth"],
+)
+def test_what_is_one_letter(spider: MySpider, serializer: Any, request_: Request) -> None:
+    storage, request = RequestStorage(spider, serializer), request_
     assert len(storage.pack(request) or b"") == 1
     back = pass_through(storage, request)
     assert_same_request(spider, request, back)

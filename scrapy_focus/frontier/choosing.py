@@ -83,7 +83,7 @@ _NEXT_END = (
 _Head = tuple[float, float, int, int]
 
 #: How many heads are read at first, and at most; and how many are kept.
-_FEW, _MANY, _KEPT = 8, 64, 4096
+_FEW, _MANY, _KEPT = 8, 1024, 4096
 #: Comes before every head.
 _NOWHERE: _Head = (-math.inf, 0.0, 0, 0)
 
@@ -182,7 +182,7 @@ class Chooser:
         if head is None and heads.bound is not None:
             self._rows.save()
             heads.start(*self._best(self._number))
-            self._number = min(_MANY, 2 * self._number)
+            self._number = min(_MANY, 4 * self._number)
             head = heads.first()
         return (head[3], head[2]) if head else None
 

@@ -124,8 +124,8 @@ class Frontier(ABC):
 
     Every method that writes may raise :exc:`~scrapy_focus.exceptions.FrontierBusy`
     (nothing was changed: call again later) or
-    :exc:`~scrapy_focus.exceptions.FrontierError` (nothing was changed: the store is
-    in trouble).
+    :exc:`~scrapy_focus.exceptions.FrontierError` (the store is in trouble: nothing was
+    changed, and what was to be stored soon is lost as well).
     """
 
     #: How this run found the job: ``new``, ``resumed``, ``joined`` or ``restarted``.
@@ -141,7 +141,7 @@ class Frontier(ABC):
 
         With *soon* they may be stored some 20 milliseconds later, together with what follows:
         at the latest with the next transaction without it. A process that is killed before
-        loses them. What must not be lost is stored at once all the same: a host's turn, a
+        loses them, and so does an error in a later call. What must not be lost is stored at once all the same: a host's turn, a
         hold, a page that was charged to a limit.
         """
 

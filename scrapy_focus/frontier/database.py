@@ -70,11 +70,10 @@ class Database:
         self.path = path
         self._alone = alone
         #: Called when a transaction has begun, with whether another connection has written
-        #: since the last one; before it ends, with whether all is stored now; and when it is
-        #: undone, with whether what lingered before it is still there.
+        #: since the last one; before it is stored; and when it is undone.
         self.begun: Callable[[bool], None] = lambda changed: None
-        self.ending: Callable[[bool], None] = lambda stored: None
-        self.undone: Callable[[bool], None] = lambda kept: None
+        self.storing: Callable[[], None] = lambda: None
+        self.undone: Callable[[], None] = lambda: None
         #: Whether the open transaction must be stored when it ends.
         self.urgent = False
         #: Taken by each transaction, and by the thread that stores what lingers.
@@ -250,7 +249,6 @@ class Database:
             error, self._failure = self._failure, None
             raise error
         if self._lingering:
-            self.execute("SAVEPOINT call")
             self.begun(False)
             return
         self.execute("BEGIN IMMEDIATE")
@@ -267,18 +265,14 @@ class Database:
                 f"Nothing was written to the frontier {self.path}: a part of it failed."
             )
         if self.urgent or not self._may_linger():
-            self.ending(True)
+            self.storing()
             self.execute("COMMIT")
             self._lingering = False
-            return
-        self.ending(False)
-        if self._lingering:
-            self.execute("RELEASE call")
-            return
-        self._lingering = True
-        self._changes = self._connection.total_changes
-        assert self._committer
-        self._committer.start()
+        elif not self._lingering:
+            self._lingering = True
+            self._changes = self._connection.total_changes
+            assert self._committer
+            self._committer.start()
 
     def _may_linger(self) -> bool:
         # Without a write-ahead log a reader can keep a transaction from being stored.
@@ -291,29 +285,21 @@ class Database:
         with self._lock:
             if not self._lingering:
                 return
-            self._lingering = False
             try:
-                self.ending(True)
+                self.storing()
                 self.execute("COMMIT")
+                self._lingering = False
             except sqlite3.Error as error:
                 self._failure = error
                 self.roll_back()
 
     def roll_back(self) -> None:
-        """Undo the open transaction; a full disk may have done so by itself."""
-        if self._lingering and self._connection.in_transaction:
-            try:
-                self.execute("ROLLBACK TO call")
-                self.execute("RELEASE call")
-                self.undone(True)
-            except sqlite3.Error:
-                pass  # then all of it
-            else:
-                return
+        """Undo the open transaction, with what lingers in it; a full disk may have done so by
+        itself."""
         self._lingering = False
         with suppress(sqlite3.Error):
             self.execute("ROLLBACK")
-        self.undone(False)
+        self.undone()
 
     def one(self, sql: str, *values: Any) -> Any:
         """The first row of a query, or ``None``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from scrapy_focus.exceptions import FrontierError
 from scrapy_focus.frontier.contract import Limits
@@ -40,7 +39,6 @@ class Ledger:
         self._job = 0
         self._changes: dict[int, dict[str, float]] = {}
         self._reasons: dict[tuple[str, str], int] = {}
-        self._before: list[Any] = [{}, {}, (0, 0, 0.0)]
         #: Pages, bytes and seconds that the job has used.
         self.totals: tuple[int, int, float] = (0, 0, 0.0)
         #: Whether other runs are at the job.
@@ -64,8 +62,10 @@ class Ledger:
 
     def add(self, name: str, by: float, job: int | None = None) -> None:
         """Add to a counter of this job, or of another one."""
-        changes = self._changes.setdefault(job or self._job, {})
-        changes[name] = changes.get(name, 0) + by
+        changes = self._changes.get(job or self._job)
+        if changes is None:
+            changes = self._changes[job or self._job] = dict.fromkeys(_COUNTERS, 0)
+        changes[name] += by
 
     def add_reasons(self, kind: str, reasons: Mapping[str, int]) -> None:
         for reason, number in reasons.items():
@@ -125,20 +125,11 @@ class Ledger:
     def save(self) -> None:
         """Write the counters; by reason for this job only."""
         for job, changes in self._changes.items():
-            self._db.execute(_ADD, (*(changes.get(name, 0) for name in _COUNTERS), job))
+            self._db.execute(_ADD, (*changes.values(), job))
         for (kind, reason), number in self._reasons.items():
             self._db.execute(_ADD_REASON, (self._job, kind, reason, number))
+        self.forget()
+
+    def forget(self) -> None:
         self._changes.clear()
         self._reasons.clear()
-
-    def keep(self) -> None:
-        """A call begins: it may have to be undone."""
-        changes = {job: changes.copy() for job, changes in self._changes.items()}
-        self._before = [changes, self._reasons.copy(), self.totals]
-
-    def restore(self, *, pending: bool) -> None:
-        """The call that is under way is undone, with what was not written yet unless
-        *pending*."""
-        self._changes, self._reasons, self.totals = self._before
-        if not pending:
-            self._changes, self._reasons = {}, {}

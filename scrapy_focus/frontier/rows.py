@@ -84,6 +84,8 @@ class Queue:
     ahead: list[tuple[Any, ...]] = field(default_factory=list)
     #: Whether rows were handed out while it was at hand: then more will be.
     used: bool = False
+    #: What the database has, once it was looked at.
+    stored: tuple[Any, ...] | None = None
 
     def offer(
         self, rank: float, row: int, charged: bool, most: int, new: Candidate | None = None
@@ -131,12 +133,6 @@ class Queue:
             *(self.head, self.head_id, self.tie, self.at),
         )
 
-    def set_values(self, values: tuple[Any, ...]) -> None:
-        """Be again as it was when it had these."""
-        self.waiting, self.ready, self.pages, self.retired, *rest = values
-        self.head, self.head_id, self.tie, self.at = rest
-        self.ahead = []
-
 
 @dataclass(slots=True)
 class Host:
@@ -149,6 +145,8 @@ class Host:
     held: float
     touched: float
     in_flight: int
+    #: What the database has, once it was looked at.
+    stored: tuple[Any, ...] | None = None
 
     def opens(self, cap: int, now: float) -> float:
         """0 if it may be touched now; else when, or :data:`BUSY`."""
@@ -160,10 +158,6 @@ class Host:
     def values(self) -> tuple[Any, ...]:
         """What can change, in the order of the statement that saves it."""
         return self.next_at, self.delay, self.held, self.touched, self.in_flight
-
-    def set_values(self, values: tuple[Any, ...]) -> None:
-        """Be again as it was when it had these."""
-        self.next_at, self.delay, self.held, self.touched, self.in_flight = values
 
 
 def _columns(c: Candidate) -> tuple[Any, ...]:
@@ -188,11 +182,9 @@ class Rows:
         self._names: dict[str, Host] = {}
         #: The queues of each pace group, of every job that a run is at.
         self._queues_of: dict[int, list[int]] = {}
-        # What was looked at: as the database has it, and as the call that is under way found it.
-        self._queue_values: dict[int, tuple[Any, ...]] = {}
-        self._host_values: dict[int, tuple[Any, ...]] = {}
-        self._queues_before: dict[int, tuple[Any, ...]] = {}
-        self._hosts_before: dict[int, tuple[Any, ...]] = {}
+        # What was looked at, and may not be as it is stored.
+        self._seen_queues: list[Queue] = []
+        self._seen_hosts: list[Host] = []
         self._moved: dict[int, Queue] | None = None
         #: No queue opens before it, and no row becomes ready (Unix time, seconds).
         self.opening = self.due = 0.0
@@ -201,9 +193,9 @@ class Rows:
         queue = self._queues.get(number)
         if queue is None:
             queue = self._queues[number] = Queue(*self._db.one(_LOAD_QUEUE, number))
-        if number not in self._queues_before:
-            before = self._queues_before[number] = queue.values()
-            self._queue_values.setdefault(number, before)
+        if queue.stored is None:
+            queue.stored = queue.values()
+            self._seen_queues.append(queue)
         if self._moved is not None:
             self._moved[number] = queue
         return queue
@@ -224,13 +216,18 @@ class Rows:
 
     def host(self, number: int) -> Host:
         host = self._hosts.get(number)
-        return self._keep(host or Host(*self._db.one(_LOAD_HOST, number)))
+        if host is None:
+            host = self._keep(Host(*self._db.one(_LOAD_HOST, number)))
+        return self._look_at(host)
 
     def _keep(self, host: Host) -> Host:
-        if host.id not in self._hosts_before:
-            self._hosts[host.id] = self._names[host.name] = host
-            before = self._hosts_before[host.id] = host.values()
-            self._host_values.setdefault(host.id, before)
+        self._hosts[host.id] = self._names[host.name] = host
+        return host
+
+    def _look_at(self, host: Host) -> Host:
+        if host.stored is None:
+            host.stored = host.values()
+            self._seen_hosts.append(host)
         return host
 
     def host_named(self, group: str) -> Host:
@@ -241,8 +238,8 @@ class Rows:
             if found is None:
                 self._db.execute("INSERT INTO hosts (name) VALUES (?)", (group,))
                 found = self._db.one(_FIND_HOST, group)
-            host = Host(*found)
-        return self._keep(host)
+            host = self._keep(Host(*found))
+        return self._look_at(host)
 
     def queues_of(self, pace: int) -> Iterable[Queue]:
         """The queues of a pace group, of every job that a run is at."""
@@ -313,8 +310,8 @@ class Rows:
             if number in self._queues:
                 queue = self._queues[number]
                 queue.at = 0.0
-                if number in self._queue_values:
-                    self._queue_values[number] = queue.values()
+                if queue.stored:
+                    queue.stored = queue.values()
 
     def reopen(self, host: Host, cap: int, now: float) -> None:
         """Tell a host's queues when it opens and when it was last touched."""
@@ -359,30 +356,25 @@ class Rows:
 
     def save(self) -> None:
         """Write back what has changed, so that the indexes tell the truth."""
-        for number, before in self._queue_values.items():
-            queue = self._queues[number]
+        for queue in self._seen_queues:
             values = queue.values()
-            if values != before:
-                self._db.execute(_SAVE_QUEUE, (*values, number))
-                self._queue_values[number] = values
-        for number, before in self._host_values.items():
-            values = self._hosts[number].values()
-            if values != before:
-                self._db.execute(_SAVE_HOST, (*values, number))
-                self._host_values[number] = values
+            if values != queue.stored:
+                self._db.execute(_SAVE_QUEUE, (*values, queue.id))
+                queue.stored = values
+        for host in self._seen_hosts:
+            values = host.values()
+            if values != host.stored:
+                self._db.execute(_SAVE_HOST, (*values, host.id))
+                host.stored = values
 
-    def rest(self, *, stored: bool) -> None:
-        """A call has ended, and with it, if all is *stored*, the transaction."""
-        self._queues_before.clear()
-        self._hosts_before.clear()
-        full = len(self._queues) > _KEPT or len(self._hosts) > _KEPT
-        if full and not stored:
-            self.save()
-        if full or stored:
-            self._queue_values.clear()
-            self._host_values.clear()
-        if full:
-            # What was looked at first goes.
+    def rest(self) -> None:
+        """All is written and about to be stored. If there is too much at hand, let go of what
+        has been here longest."""
+        for seen in (*self._seen_queues, *self._seen_hosts):
+            seen.stored = None
+        self._seen_queues.clear()
+        self._seen_hosts.clear()
+        if len(self._queues) > _KEPT or len(self._hosts) > _KEPT:
             for number in list(self._queues)[: _KEPT // 2]:
                 del self._queues[number]
             for number in list(self._hosts)[: _KEPT // 2]:
@@ -390,23 +382,11 @@ class Rows:
                 self._queues_of.pop(number, None)
             self._moved = None
 
-    def restore(self) -> None:
-        """The call that is under way is undone: be as it began, whatever it has written."""
-        for number, values in self._queues_before.items():
-            self._queues[number].set_values(values)
-        for number, values in self._hosts_before.items():
-            self._hosts[number].set_values(values)
-        self._queue_values = dict.fromkeys(self._queue_values, ())
-        self._host_values = dict.fromkeys(self._host_values, ())
-
     def forget(self) -> None:
         """What is stored has been changed by another connection, or by a statement of its own."""
         for at_hand in (self._queues, self._hosts, self._names, self._queues_of):
             at_hand.clear()
-        for values in (
-            *(self._queue_values, self._host_values),
-            *(self._queues_before, self._hosts_before),
-        ):
-            values.clear()
+        self._seen_queues.clear()
+        self._seen_hosts.clear()
         self._moved = None
         self.opening = self.due = 0.0

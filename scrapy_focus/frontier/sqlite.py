@@ -65,8 +65,8 @@ _RENEW = "UPDATE urls SET ready_at = ? WHERE id = ? AND attempts = ? AND run = ?
 _SOME = "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
 _STATES = {Ending.DONE: 1, Ending.FAILED: 2, Ending.DROPPED: 3}
 
-#: How many queues' ids are kept in memory; past it they are looked up again.
-_CACHE = 50_000
+#: How many queues' ids are kept in memory; past it they are looked up again. How many keys are.
+_CACHE, _COPIED = 50_000, 10_000
 
 
 class SQLiteFrontier(Frontier):
@@ -98,14 +98,17 @@ class SQLiteFrontier(Frontier):
         self._pace = pace
         self._aged = int(order.ties == "age")
         self._ids: dict[tuple[str, str, bool], int] = {}
+        #: Keys of which the job has copies, if all of them are known.
+        self._copied: set[bytes] | None = None
         #: This run's leases: what their rows say (queue, in flight, rank) and the fence.
         self._leased: dict[int, tuple[int, int, float, int]] = {}
         #: Whether what is at hand is as it was stored last.
         self._fresh = False
+        self._totals = (0, 0, 0.0)
         self._counted = bool(limits.pages or limits.pages_per_host)
         company = Company(path)
         self._db = db = Database(path, full=full, alone=lambda: company.alone(self._jobs.token))
-        db.begun, db.ending, db.undone = self._begun, self._ending, self._undone
+        db.begun, db.storing, db.undone = self._begun, self._storing, self._undone
         self._rows = Rows(db)
         self._ledger = Ledger(db, self._rows, limits)
         self._chooser = Chooser(db, self._rows, self._ledger, order, rng or random.Random())
@@ -130,6 +133,7 @@ class SQLiteFrontier(Frontier):
         self._ledger.load(self._job, self._run)
         self._ledger.revise()
         self._jobs.look_around(self._aged, now)
+        self._copied = set() if joined.start in ("new", "restarted") else None
 
     # -- transactions ---------------------------------------------------------------
 
@@ -138,31 +142,29 @@ class SQLiteFrontier(Frontier):
 
     def _begun(self, changed: bool) -> None:
         """A transaction has begun: see that what is at hand is what is stored."""
+        if changed:
+            self._copied = None
         if changed or not self._fresh:
             self._rows.forget()
             self._ids.clear()
             self._leased.clear()
             self._ledger.load(self._job, self._run)
             self._fresh = True
+            self._totals = self._ledger.totals
         elif self._db.urgent:
             self._save()  # who does not write often may look at anything
-        self._ledger.keep()
 
-    def _ending(self, stored: bool) -> None:
-        """A call ends; what it has changed at hand is written when the transaction is stored."""
-        if stored:
-            self._save()
-        self._rows.rest(stored=stored)
+    def _storing(self) -> None:
+        self._save()
+        self._rows.rest()
+        self._totals = self._ledger.totals
 
-    def _undone(self, kept: bool) -> None:
-        """A call has failed: nothing that was read or made inside is to be trusted."""
+    def _undone(self) -> None:
+        """A transaction has failed: nothing that was read or made inside is to be trusted."""
         self._fresh = False
-        self._ledger.restore(pending=kept)
-        if kept:
-            self._rows.restore()
-            self._save()
-        else:
-            self._rows.forget()
+        self._rows.forget()
+        self._ledger.forget()
+        self._ledger.totals = self._totals
 
     def _save(self) -> None:
         self._rows.save()
@@ -189,7 +191,9 @@ class SQLiteFrontier(Frontier):
     def _add(self, c: Candidate, now: float) -> bool:
         job, key, copy = self._job, c.key, c.copy
         # A filtered request matches any copy; a copy only itself.
-        if not copy and self._db.one(_SEEN, job, key):
+        if copy:
+            self._remember_copy(key)
+        elif (self._copied is None or key in self._copied) and self._db.one(_SEEN, job, key):
             return False
         queue = self._rows.queue(self._queue_id(c, now))
         ready_at = c.ready_at if c.ready_at > now else 0.0
@@ -204,6 +208,12 @@ class SQLiteFrontier(Frontier):
         assert cursor.lastrowid is not None
         self._rows.wait(queue, cursor.lastrowid, c.rank, ready_at, c.charged, c)
         return True
+
+    def _remember_copy(self, key: bytes) -> None:
+        if self._copied is not None:
+            self._copied.add(key)
+            if len(self._copied) > _COPIED:
+                self._copied = None
 
     def _queue_id(self, c: Candidate, now: float) -> int:
         spot = (c.host, c.group, c.volatile)
@@ -281,7 +291,7 @@ class SQLiteFrontier(Frontier):
     ) -> tuple[list[bool], list[bool]]:
         with self.transaction():
             accepted = [self._settle(outcome, now) for outcome in outcomes]
-            return accepted, self.add(candidates, now)
+            return accepted, self.add(candidates, now) if candidates else []
 
     def _settle(self, o: Outcome, now: float) -> bool:
         lease = o.lease
@@ -324,7 +334,8 @@ class SQLiteFrontier(Frontier):
         host.in_flight = max(0, host.in_flight - 1)
         if unused and unused.turn != unused.prior and host.next_at == unused.turn:
             host.next_at = unused.prior
-        self._reopen(host, now)
+        if any(queue.at for queue in self._rows.queues_of(host.id)):
+            self._reopen(host, now)
 
     def _reopen(self, host: Host, now: float) -> None:
         self._rows.reopen(host, self._pace(host.name)[1], now)
