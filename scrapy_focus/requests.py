@@ -3,8 +3,8 @@
 The URL, the depth (``meta["depth"]``) and the priority are columns of a row. Everything else is in
 one blob, which holds only what differs from the default, so that an ordinary GET has none, and one
 without a depth or an ordinary start request one letter. Any other blob is JSON with short keys (see
-:data:`_TYPES`), or a pickle of the same dict where the user asked for that. JSON begins with ``{`` and
-such a pickle with the byte 0x80.
+:data:`_TYPES`), or a pickle of the same dict where the user asked for that. JSON begins with ``{``
+and such a pickle with the byte 0x80.
 
 A row is read without importing anything and without calling anything that it names except a
 subclass of :class:`scrapy.Request`: its class and its callbacks are looked up.

@@ -49,14 +49,17 @@ _DUE = (
 )
 _MAKE_READY = "UPDATE urls SET ready_at = 0 WHERE id = ?"
 # Served by queues_cooling. Bounded likewise.
+_OPENED = 200
 _COOLED = (
-    "SELECT id, head, tie, head_id, owner FROM queues WHERE job = ? AND at > 0 AND at <= ?"
-    " AND head IS NOT NULL ORDER BY at LIMIT 200"
+    "SELECT id FROM queues WHERE job = ? AND at > 0 AND at <= ? AND head IS NOT NULL"
+    f" ORDER BY at LIMIT {_OPENED}"
 )
-_OPEN_UP = f"UPDATE queues SET at = 0 WHERE id IN (SELECT id FROM ({_COOLED}))"
 # Served by queues_cooling and by urls_deferred, in their order.
+# With the number before the parameter: else SQLite looks into that whether the partial index
+# will do, and prepares the statement anew each time.
 _FIRST_OPENING = (
-    "SELECT at FROM queues WHERE job = ? AND at > 0 AND head IS NOT NULL ORDER BY at LIMIT 1"
+    "SELECT at FROM queues WHERE job = ? AND at > 0 AND at > ? AND head IS NOT NULL"
+    " ORDER BY at LIMIT 1"
 )
 _FIRST_DUE = (
     "SELECT ready_at FROM urls WHERE job = ? AND charged = ? AND state = 0 AND ready_at > 0"
@@ -157,16 +160,12 @@ class Chooser:
             rows.due = min((at for (at,) in filter(None, first)), default=math.inf)
         if rows.opening <= now:
             rows.save()
-            self._catch_up()
             cooled = self._db.execute(_COOLED, (self.job, now)).fetchall()
-            if cooled:
-                self._db.execute(_OPEN_UP, (self.job, now))
-                rows.open_up(number for number, *_ in cooled)
-            for number, rank, tie, row, owner in cooled:
-                if owner in (0, self.run):
-                    self._heads.put(number, (rank, tie, row, number))
-            first_opening = self._db.one(_FIRST_OPENING, self.job)
-            rows.opening = first_opening[0] if first_opening else math.inf
+            for (number,) in cooled:
+                rows.queue(number).at = 0.0
+            if len(cooled) < _OPENED:
+                first_opening = self._db.one(_FIRST_OPENING, self.job, now)
+                rows.opening = first_opening[0] if first_opening else math.inf
 
     def choose(self) -> tuple[int, int] | None:
         """The queue and the row to hand out next, of those that are open."""

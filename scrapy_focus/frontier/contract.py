@@ -141,8 +141,8 @@ class Frontier(ABC):
 
         With *soon* they may be stored some 20 milliseconds later, together with what follows:
         at the latest with the next transaction without it. A process that is killed before
-        loses them, and so does an error in a later call. What must not be lost is stored at once all the same: a host's turn, a
-        hold, a page that was charged to a limit.
+        loses them, and so does an error in a later call. What must not be lost is stored at
+        once all the same: a host's turn, a hold, a page that was charged to a limit.
         """
 
     @abstractmethod

@@ -305,6 +305,12 @@ class Database:
         """The first row of a query, or ``None``."""
         return self.execute(sql, values).fetchone()
 
+    def insert(self, sql: str, *values: Any) -> int:
+        """Insert a row; returns its number."""
+        number = self.execute(sql, values).lastrowid
+        assert number is not None
+        return number
+
     def ask(self, sql: str, *values: Any) -> Any:
         """:meth:`one` for a question that may stand outside of transactions."""
         if self._depth:

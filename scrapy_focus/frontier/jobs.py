@@ -134,7 +134,7 @@ class Jobs:
         job, generation = (last[0], last[1]) if last else (0, 0)
         if start in ("new", "restarted"):
             generation += 1
-            job = self._insert(
+            job = self._db.insert(
                 "INSERT INTO jobs (name, generation, policy, created) VALUES (?, ?, ?, ?)",
                 *(name, generation, policy, now),
             )
@@ -142,7 +142,7 @@ class Jobs:
             self._db.execute(
                 "UPDATE jobs SET finished = NULL, policy = ? WHERE id = ?", (policy, job)
             )
-        run = self._insert(
+        run = self._db.insert(
             "INSERT INTO runs (job, token, pid, started) VALUES (?, ?, ?, ?)",
             *(job, self._lock.token, os.getpid(), now),
         )
@@ -157,11 +157,6 @@ class Jobs:
             return "joined"
         finished = last[2] is not None
         return "restarted" if resume is False or (resume is None and finished) else "resumed"
-
-    def _insert(self, sql: str, *values: Any) -> int:
-        number = self._db.execute(sql, values).lastrowid
-        assert number is not None
-        return number
 
     def look_around(self, aged: int, now: float) -> None:
         """Fit the job's queues to its hosts and to this run's order, and let what no run

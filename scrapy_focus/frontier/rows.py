@@ -4,7 +4,7 @@ kept at hand until another connection writes to the file."""
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +19,16 @@ _AHEAD, _AHEAD_OF_ALL = 16, 8192
 #: ``queues.at`` of a queue whose host has as many requests in flight as it may have.
 BUSY = 1e18
 
+# A queue, its pace group, and how many queues that has.
 _QUEUE = (
-    "SELECT id, job, host, pace, owner, waiting, ready, pages, retired, head, head_id, tie,"
-    " aged, at FROM queues"
+    "SELECT q.id, q.job, q.host, q.pace, q.owner, q.waiting, q.ready, q.pages, q.retired, q.head,"
+    " q.head_id, q.tie, q.aged, q.at, h.id, h.name, h.next_at, h.delay, h.held, h.touched,"
+    " h.in_flight, (SELECT count(*) FROM queues AS o WHERE o.pace = q.pace)"
+    " FROM queues AS q CROSS JOIN hosts AS h ON h.id = q.pace"
 )
-_LOAD_QUEUE = f"{_QUEUE} WHERE id = ?"
+_LOAD_QUEUE = f"{_QUEUE} WHERE q.id = ?"
 # Served by the unique index of queues.
-_FIND_QUEUE = f"{_QUEUE} WHERE job = ? AND host = ? AND pace = ? AND owner = ?"
+_FIND_QUEUE = f"{_QUEUE} WHERE q.job = ? AND q.host = ? AND q.pace = ? AND q.owner = ?"
 _SAVE_QUEUE = (
     "UPDATE queues SET waiting = ?, ready = ?, pages = ?, retired = ?, head = ?, head_id = ?,"
     " tie = ?, at = ? WHERE id = ?"
@@ -192,12 +195,26 @@ class Rows:
     def queue(self, number: int) -> Queue:
         queue = self._queues.get(number)
         if queue is None:
-            queue = self._queues[number] = Queue(*self._db.one(_LOAD_QUEUE, number))
+            queue = self._take_in(self._db.one(_LOAD_QUEUE, number))
+        return self._work_on(queue)
+
+    def _take_in(self, found: Sequence[Any]) -> Queue:
+        """A queue that was read, with its pace group, unless they are at hand."""
+        queue = self._queues.get(found[0])
+        if queue is None:
+            queue = self._queues[found[0]] = Queue(*found[:14])
+        if queue.pace not in self._hosts:
+            self._keep(Host(*found[14:21]))
+        if found[21] == 1:
+            self._queues_of.setdefault(queue.pace, [queue.id])
+        return queue
+
+    def _work_on(self, queue: Queue) -> Queue:
         if queue.stored is None:
             queue.stored = queue.values()
             self._seen_queues.append(queue)
         if self._moved is not None:
-            self._moved[number] = queue
+            self._moved[queue.id] = queue
         return queue
 
     def moved(self) -> Iterable[Queue] | None:
@@ -208,11 +225,7 @@ class Rows:
     def find_queue(self, job: int, host: str, pace: int, owner: int) -> Queue | None:
         """The queue of one host of a job in one pace group, if there is one."""
         found = self._db.one(_FIND_QUEUE, job, host, pace, owner)
-        if found is None:
-            return None
-        if found[0] not in self._queues:
-            self._queues[found[0]] = Queue(*found)
-        return self.queue(found[0])
+        return self._work_on(self._take_in(found)) if found else None
 
     def host(self, number: int) -> Host:
         host = self._hosts.get(number)
@@ -236,8 +249,9 @@ class Rows:
         if host is None:
             found = self._db.one(_FIND_HOST, group)
             if found is None:
-                self._db.execute("INSERT INTO hosts (name) VALUES (?)", (group,))
-                found = self._db.one(_FIND_HOST, group)
+                number = self._db.insert("INSERT INTO hosts (name) VALUES (?)", group)
+                found = (number, group, 0.0, 0.0, 0.0, 0.0, 0)
+                self._queues_of[number] = []
             host = self._keep(Host(*found))
         return self._look_at(host)
 
@@ -249,10 +263,11 @@ class Rows:
             numbers = self._queues_of[pace] = [number for (number,) in rows]
         return [self.queue(number) for number in numbers]
 
-    def queue_added(self, number: int, pace: int) -> None:
+    def add_queue(self, queue: Queue) -> None:
         """A queue is new."""
-        if pace in self._queues_of:
-            self._queues_of[pace].append(number)
+        self._queues[queue.id] = queue
+        if queue.pace in self._queues_of:
+            self._queues_of[queue.pace].append(queue.id)
 
     @property
     def _most(self) -> int:
@@ -303,15 +318,6 @@ class Rows:
             head = self._db.one(_HEAD, queue.id)
         queue.put_head(*(head[:2] if head else (None, None)))
         self._opens(queue)
-
-    def open_up(self, numbers: Iterable[int]) -> None:
-        """Queues have been opened by a statement, after :meth:`save`."""
-        for number in numbers:
-            if number in self._queues:
-                queue = self._queues[number]
-                queue.at = 0.0
-                if queue.stored:
-                    queue.stored = queue.values()
 
     def reopen(self, host: Host, cap: int, now: float) -> None:
         """Tell a host's queues when it opens and when it was last touched."""
@@ -370,8 +376,10 @@ class Rows:
     def rest(self) -> None:
         """All is written and about to be stored. If there is too much at hand, let go of what
         has been here longest."""
-        for seen in (*self._seen_queues, *self._seen_hosts):
-            seen.stored = None
+        for queue in self._seen_queues:
+            queue.stored = None
+        for host in self._seen_hosts:
+            host.stored = None
         self._seen_queues.clear()
         self._seen_hosts.clear()
         if len(self._queues) > _KEPT or len(self._hosts) > _KEPT:

@@ -234,10 +234,10 @@ class SQLiteFrontier(Frontier):
             return found.id
         at = host.opens(self._pace(c.group)[1], now)
         retired = int(self._ledger.host_spent(c.host))
-        values = (*place, at, host.touched, self._aged, retired)
-        number = self._db.execute(_ADD_QUEUE, values).lastrowid
-        assert number is not None
-        self._rows.queue_added(number, host.id)
+        number = self._db.insert(_ADD_QUEUE, *place, at, host.touched, self._aged, retired)
+        tie = host.touched
+        new = Queue(number, *place, 0, 0, 0, retired, None, None, tie, self._aged, at)
+        self._rows.add_queue(new)
         return number
 
     # -- leasing --------------------------------------------------------------------

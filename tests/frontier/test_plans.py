@@ -30,7 +30,7 @@ from .helpers import LONG, T0, Paces, SQLiteStore, candidate, end, offer, take
 PK = "USING INTEGER PRIMARY KEY (rowid=?)"
 INDEXES = {
     (sqlite, "_SEEN"): "urls USING COVERING INDEX urls_key (job=? AND key=?)",
-    (rows, "_FIND_QUEUE"): "queues USING INDEX sqlite_autoindex_queues_1"
+    (rows, "_FIND_QUEUE"): "q USING INDEX sqlite_autoindex_queues_1"
     " (job=? AND host=? AND pace=? AND owner=?)",
     (sqlite, "_CLAIM"): f"urls {PK}",
     (sqlite, "_LEASED"): f"urls {PK}",
@@ -52,12 +52,11 @@ INDEXES = {
     (choosing, "_COOLED"): "queues USING INDEX queues_cooling (job=? AND at>? AND at<?)",
     (choosing, "_FIRST_OPENING"): "queues USING INDEX queues_cooling (job=? AND at>?)",
     (choosing, "_FIRST_DUE"): "urls USING INDEX urls_deferred (job=? AND charged=? AND ready_at>?)",
-    (choosing, "_OPEN_UP"): "queues USING INDEX queues_cooling (job=? AND at>? AND at<?)",
     (choosing, "_NEXT_OPENING"): "queues USING INDEX queues_cooling (job=? AND at>? AND at<?)",
     (choosing, "_NEXT_READY"): "u USING INDEX urls_deferred"
     " (job=? AND charged=? AND ready_at>? AND ready_at<?)",
     (choosing, "_NEXT_END"): "u USING COVERING INDEX urls_leased (run=?)",
-    (rows, "_LOAD_QUEUE"): f"queues {PK}",
+    (rows, "_LOAD_QUEUE"): f"q {PK}",
     (rows, "_SAVE_QUEUE"): f"queues {PK}",
     (rows, "_LOAD_HOST"): f"hosts {PK}",
     (rows, "_SAVE_HOST"): f"hosts {PK}",

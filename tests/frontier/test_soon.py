@@ -140,7 +140,8 @@ class TestTrouble(Soon):
         self.offer_soon(frontier, "a/3")
         assert frontier.counts(T0).added == 2
         assert frontier.counts(T0).leased == 0
-        assert not frontier.seen(b"a/2") and not frontier.seen(b"b/1")
+        assert not frontier.seen(b"a/2")
+        assert not frontier.seen(b"b/1")
         self.eventually(2)
         assert sorted(lease.candidate.url for lease in take(frontier, 9)) == ["a/1", "a/3"]
 
