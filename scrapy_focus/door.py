@@ -49,13 +49,14 @@ class Door:
         self._writer = writer
         # Nothing is asked before our own filter: what it has just seen need not be made a
         # candidate first.
-        first = next(iter(crawl.chain.plugins), None)
-        self._recent: Container[bytes] = recent if first is crawl.identity else ()
+        self._own_first = next(iter(crawl.chain.plugins), None) is crawl.identity
+        self._recent = recent
         self._entered = entered
         #: Requests that are kept in memory, by key and copy.
         self._objects: dict[tuple[bytes, int], Request] = {}
         self._warned = False
-        self.seeds_taken = 0
+        #: Whether a start request was taken in, or is known.
+        self.seeds_taken = False
         #: Start requests that could not be taken in for an error.
         self.seeds_failed = 0
         self._seeds_refused: dict[str, str] = {}
@@ -81,7 +82,9 @@ class Door:
         if request is self._awaited:
             self._awaited = None
         try:
-            self._enter(request)
+            if not self._enter(request):
+                self._refuse(request, "duplicate")
+                return False
         except Drop as drop:
             self._refuse(request, drop.reason)
             return False
@@ -92,17 +95,17 @@ class Door:
         self._stats.inc_value("scheduler/enqueued")
         return True
 
-    def _enter(self, request: Request) -> None:
+    def _enter(self, request: Request) -> bool:
+        """Whether it was taken in; ``False`` if it is known."""
         crawl = self._crawl
         fingerprint = crawl.identity.fingerprint(request)
         flight = crawl.flights.retried_by(request, fingerprint)
         if flight:
             self._retry(request, flight)
-            return
+            return True
         source = crawl.flights.redirected_by(request)
-        known = fingerprint in self._recent and "focus_key" not in request.meta
-        if known and not source and not request.dont_filter:
-            raise Drop("duplicate")
+        if not source and self._is_known(request, fingerprint):
+            return False
         if source:
             source.redirected = True
             candidate = crawl.intake.hop(request, source, fingerprint)
@@ -112,9 +115,20 @@ class Door:
         crawl.chain.enter(candidate, request)
         check_numbers(candidate)
         self._pack(request, candidate, chain=source is not None)
-        self.seeds_taken += candidate.seed
+        self.seeds_taken = self.seeds_taken or candidate.seed
         self._writer.add(candidate)
         self._entered(candidate)
+        return True
+
+    def _is_known(self, request: Request, fingerprint: bytes) -> bool:
+        """Whether a link can be refused without a look into the store. Most of the links of a
+        page are on the page before as well."""
+        return (
+            self._own_first
+            and (fingerprint in self._recent or self._writer.holds(fingerprint))
+            and not request.dont_filter
+            and "focus_key" not in request.meta
+        )
 
     def _retry(self, request: Request, flight: Flight) -> None:
         candidate = self._crawl.intake.retry(request, flight)
@@ -201,11 +215,11 @@ class Door:
     def _refuse(self, request: Request, reason: str) -> None:
         crawl = self._crawl
         self._writer.refuse(reason)
-        self.seeds_failed += reason == "error" and request in crawl.engine.seeds
         if reason == "duplicate":
-            self.seeds_taken += request in crawl.engine.seeds
+            self.seeds_taken = self.seeds_taken or request in crawl.engine.seeds
             crawl.dupefilter.log(request, crawl.spider)
         elif request in crawl.engine.seeds:
+            self.seeds_failed += reason == "error"
             self._name_seed(request, self._rule(request) or f"{request.url}: {reason}.")
 
     def known(self, candidate: Candidate) -> None:
