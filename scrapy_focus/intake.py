@@ -148,10 +148,9 @@ def check_numbers(candidate: Candidate) -> None:
 
     :raises scrapy_focus.Drop: then
     """
-    _number(candidate.priority)
-    _number(candidate.depth)
-    _number(candidate.score)
-    _number(candidate.ready_at)
+    for value in (candidate.priority, candidate.depth, candidate.score, candidate.ready_at):
+        if type(value) not in (int, float) or not -_MOST < value < _MOST:
+            _number(value)
     if candidate.rank != candidate.rank:
         raise Drop("invalid")
 

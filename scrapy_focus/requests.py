@@ -145,6 +145,12 @@ class RequestStorage:
     def _pack(self, request: Request, hop: bool, copied_slots: Iterable[str]) -> bytes | None:
         if not request.url.isascii():
             request.url.encode()  # a verbatim URL may be no text
+        if _is_plain(request):
+            meta = request.meta
+            if not meta:
+                return b"g"
+            if len(meta) == 1 and _is_depth(meta.get("depth")):
+                return None
         record = self._record(request, hop, copied_slots)
         if not record:
             return None
@@ -175,8 +181,7 @@ class RequestStorage:
     def _add_meta(
         self, record: dict[str, Any], request: Request, hop: bool, copied_slots: Iterable[str]
     ) -> None:
-        depth = request.meta.get("depth")
-        in_column = type(depth) is int and 0 <= depth < _DEPTH_LIMIT
+        in_column = _is_depth(request.meta.get("depth"))
         if in_column and len(request.meta) == 1:
             return
         meta = self._leftovers.meta(request, hop, copied_slots)
@@ -222,7 +227,9 @@ class RequestStorage:
             if type(url) is not str or type(depth) is not int or type(priority) is not int:
                 raise Unreadable("its URL, depth or priority has the wrong type")
             if data is None:
-                return _plain(url, depth, priority)
+                return _plain(url, {"depth": depth}, priority)
+            if data == b"g":
+                return _plain(url, {}, priority)
             return self._build(self._load(data), url, depth, priority)
         except Unreadable:
             raise
@@ -305,10 +312,32 @@ def _reason(error: Exception) -> str:
         return one_line(type(error).__name__)
 
 
-def _plain(url: str, depth: int, priority: int) -> Request:
-    """An ordinary GET: by far the most frequent."""
+def _is_depth(depth: object) -> bool:
+    """Whether it fits into the column."""
+    return type(depth) is int and 0 <= depth < _DEPTH_LIMIT
+
+
+def _is_plain(request: Request) -> bool:
+    """Whether a request has nothing to store but what is in its meta: by far the most have."""
+    return (
+        type(request) is Request
+        and request.callback is None
+        and request.errback is None
+        and not request.headers
+        and request.dont_filter is False
+        and request.method == "GET"
+        and request.body == b""
+        and request.cookies == {}
+        and request.cb_kwargs == {}
+        and request.flags == []
+        and request.encoding == "utf-8"
+    )
+
+
+def _plain(url: str, meta: dict[str, Any], priority: int) -> Request:
+    """A request that :func:`_is_plain`."""
     # As the URL was stored, so it comes back; and most of the constructor's time is saved.
-    meta = {"depth": depth, "verbatim_url": True}
+    meta["verbatim_url"] = True
     request = Request(url, meta=meta, priority=priority)
     del request.meta["verbatim_url"]
     return request

@@ -78,6 +78,7 @@ class Database:
         self.urgent = False
         #: Taken by each transaction, and by the thread that stores what lingers.
         self._lock = threading.Lock()
+        self._part = _Part(self)
         self._lingering = False
         self._changes = 0
         self._failure: sqlite3.Error | None = None
@@ -224,7 +225,7 @@ class Database:
     def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
         """Write. The outermost one commits, with *soon* a moment later, unless something
         inside is :attr:`urgent`; any error undoes all of it."""
-        return _Part(self) if self._depth else _Transaction(self, soon)
+        return self._part if self._depth else _Transaction(self, soon)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -119,7 +119,7 @@ class Queue:
         else:
             ahead[:] = [other for other in ahead if other[1] != row]
         if ahead:
-            self.put_head(*ahead[0][:2])
+            self.put_head(ahead[0][0], ahead[0][1])
         elif self.ready == 0:
             self.put_head(None, None)
         return not self.retired and bool(ahead or self.ready == 0)
@@ -262,6 +262,10 @@ class Rows:
             rows = self._db.execute(_QUEUES_OF, (pace,)).fetchall()
             numbers = self._queues_of[pace] = [number for (number,) in rows]
         return [self.queue(number) for number in numbers]
+
+    def is_alone(self, host: Host) -> bool:
+        """Whether a pace group is known to have no queue."""
+        return self._queues_of.get(host.id) == []
 
     def add_queue(self, queue: Queue) -> None:
         """A queue is new."""
