@@ -45,6 +45,7 @@ class Door:
     ) -> None:
         self._crawl = crawl
         self._stats = crawl.stats
+        self._count = crawl.stats.inc_value  # looking it up takes as long as what it does
         self._extra = {"spider": crawl.spider}
         self._writer = writer
         # Nothing is asked before our own filter: what it has just seen need not be made a
@@ -92,18 +93,17 @@ class Door:
             logger.exception("Cannot enqueue %s: it is dropped", request, extra=self._extra)
             self._refuse(request, "error")
             return False
-        self._stats.inc_value("scheduler/enqueued")
+        self._count("scheduler/enqueued")
         return True
 
     def _enter(self, request: Request) -> bool:
         """Whether it was taken in; ``False`` if it is known."""
-        crawl = self._crawl
+        crawl, meta = self._crawl, request.meta
         fingerprint = crawl.identity.fingerprint(request)
-        flight = crawl.flights.retried_by(request, fingerprint)
-        if flight:
+        if "retry_times" in meta and (flight := crawl.flights.retried_by(request, fingerprint)):
             self._retry(request, flight)
             return True
-        source = crawl.flights.redirected_by(request)
+        source = crawl.flights.redirected_by(request) if "redirect_urls" in meta else None
         if not source and self._is_known(request, fingerprint):
             return False
         if source:

@@ -55,19 +55,21 @@ class Intake:
         """
         meta = request.meta
         host = _host(request)
+        depth = meta.get("depth", 0)
         candidate = Candidate(
             url=request.url,
             host=host,
-            group=self.own_slot(request) or host,
-            key=self._identity.key(request, fingerprint),
-            depth=int(_number(meta.get("depth", 0))),
+            group=("download_slot" in meta and self.own_slot(request)) or host,
+            key=self._identity.key(request, fingerprint) if "focus_key" in meta else fingerprint,
+            depth=depth if type(depth) is int else int(_number(depth)),
             seed=request in self._seeds,
             priority=request.priority,
             score=_score(meta["focus_score"]) if "focus_score" in meta else 0.5,
             ready_at=_number(meta["focus_not_before"]) if "focus_not_before" in meta else 0.0,
             discovered=now,
         )
-        candidate.copy = self._copy(request, candidate)
+        if request.dont_filter or not self._own_filter:
+            candidate.copy = self._copy(request, candidate)
         return candidate
 
     def retry(self, request: Request, flight: Flight) -> Candidate:
@@ -116,9 +118,7 @@ class Intake:
             short = hash(candidate.key)
             self._copies[short] += 1
             return self._copies[short]
-        if request.dont_filter or not self._own_filter:
-            return _unique()
-        return 0
+        return _unique()
 
     def _hop_copy(self, request: Request, fingerprint: bytes, source: int) -> int:
         """A hop is deduplicated, also where it inherits ``dont_filter`` from a seed. Not so

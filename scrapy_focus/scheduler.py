@@ -92,6 +92,8 @@ class Scheduler(BaseScheduler):
         self._knows_all = False
         self._others = False
         self._new = self._handed_out = 0
+        #: How many of those that were handed out the stats do not know of yet.
+        self._untold = 0
         self._reason = ""
         self._beaten = time.monotonic()
         self._wake = Timer(self._on_wake)
@@ -260,6 +262,10 @@ class Scheduler(BaseScheduler):
     def _write(
         self, now: float, until: float | None = None, *, limit: int = 1, soon: bool = False
     ) -> list[Lease]:
+        if self._untold:
+            self._handed_out += self._untold
+            self._count("focus/leased", self._untold)
+            self._untold = 0
         leases = self._writer.flush(now, until, limit=limit, soon=soon)
         self._lingers = soon
         return leases
@@ -275,9 +281,8 @@ class Scheduler(BaseScheduler):
         assert self._crawl
         if self._engine:
             self._crawl.flights.add(flight)
-        self._handed_out += 1
+        self._untold += 1
         self._count("scheduler/dequeued")
-        self._count("focus/leased")
         return flight.request
 
     def _seen(self, key: bytes) -> bool:

@@ -90,24 +90,22 @@ class Queue:
     #: What the database has, once it was looked at.
     stored: tuple[Any, ...] | None = None
 
-    def offer(
-        self, rank: float, row: int, charged: bool, most: int, new: Candidate | None = None
-    ) -> None:
-        """A row became ready: it is the head if nothing better is.
+    def offer(self, rank: float, row: int, charged: bool, new: Candidate | None = None) -> bool:
+        """A row became ready: it is the head if nothing better is. Says whether it is kept ahead.
 
-        :param most: how many rows may be kept ahead
         :param new: what the row was made of, where it is new
         """
         whole = len(self.ahead) == self.ready
         self.ready += 1
         if self.retired and not charged:
-            return
+            return False
         if self.head is None or (rank, row) < (self.head, self.head_id):
             self.put_head(rank, row)
         ahead = self.ahead
-        if not self.retired and (whole or (ahead and (rank, row) < ahead[-1][:2])):
-            insort(ahead, (rank, row, *(_columns(new) if new else ())))
-            del ahead[most:]
+        if self.retired or not (whole or (ahead and (rank, row) < ahead[-1][:2])):
+            return False
+        insort(ahead, (rank, row, *(_columns(new) if new else ())))
+        return True
 
     def taken(self, row: int) -> bool:
         """A ready row was handed out. Says whether the head is known all the same."""
@@ -296,14 +294,19 @@ class Rows:
         """A row of a queue starts to wait, at once or for its time."""
         queue.waiting += 1
         if not ready_at:
-            queue.offer(rank, row, charged, self._most, new)
-            self._opens(queue)
+            self._offer(queue, row, rank, charged, new)
         elif ready_at < self.due:
             self.due = ready_at
 
     def ready(self, queue: Queue, row: int, rank: float, charged: bool) -> None:
         """The time has come that a row has waited for."""
-        queue.offer(rank, row, charged, self._most)
+        self._offer(queue, row, rank, charged)
+
+    def _offer(
+        self, queue: Queue, row: int, rank: float, charged: bool, new: Candidate | None = None
+    ) -> None:
+        if queue.offer(rank, row, charged, new):
+            del queue.ahead[self._most :]
         self._opens(queue)
 
     def _opens(self, queue: Queue) -> None:
