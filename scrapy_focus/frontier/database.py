@@ -24,8 +24,9 @@ APPLICATION_ID = 0x666F6375
 #: Seconds that opening waits for another program's lock; no other call waits at all.
 _PATIENCE = 5.0
 
-#: Size in bytes past which the WAL is copied back into the file.
-_WAL_SIZE = 4_000_000
+#: Size in bytes past which the WAL is copied back into the file, and past which nothing may be
+#: written until that is done; and how often it is tried without.
+_WAL_SIZE, _WAL_LIMIT, _PASSES = 4_000_000, 64_000_000, 5
 
 #: Seconds after which a transaction that lingers is stored at the latest, and how many
 #: changes it may gather, since storing them holds the caller.
@@ -104,7 +105,7 @@ class Database:
             self._connection.close()
             raise
         if not read_only:
-            self._checkpointer = _Checkpointer(path)
+            self._checkpointer = _Checkpointer(path, self._lock)
             self._committer = _Committer(self._store)
 
     def _connect(self, read_only: bool, immutable: bool) -> sqlite3.Connection:
@@ -175,6 +176,7 @@ class Database:
         self.execute(f"PRAGMA synchronous = {'FULL' if full or mode != 'wal' else 'NORMAL'}")
         # The checkpointer's thread does it: on the reactor's it takes tens of milliseconds.
         self.execute("PRAGMA wal_autocheckpoint = 0")
+        self.execute(f"PRAGMA journal_size_limit = {_WAL_SIZE // 2}")
         self.execute("PRAGMA cache_size = -24000")
         self.execute("PRAGMA temp_store = MEMORY")
 
@@ -460,11 +462,17 @@ class _Committer:
 class _Checkpointer:
     """Copies the WAL back into the file, on a thread of its own.
 
-    A PASSIVE checkpoint waits for nobody and makes nobody wait.
+    A PASSIVE checkpoint waits for nobody and makes nobody wait. But the WAL begins anew only if
+    all of it has been copied, and while it is copied more is written: so it is tried again
+    at once, with less to do each time. Where even that does not help, no transaction may begin
+    meanwhile.
+
+    :param lock: what each transaction takes
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock: threading.Lock) -> None:
         self._path = path
+        self._lock = lock
         self._wal = Path(f"{path}-wal")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="focus-checkpoint", daemon=True)
@@ -473,20 +481,37 @@ class _Checkpointer:
     def _run(self) -> None:
         while not self._stop.wait(0.5):
             try:
-                if self._wal.stat().st_size < _WAL_SIZE:
-                    continue
-                connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
-                try:
-                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-                finally:
-                    connection.close()
+                size = self._wal.stat().st_size
+                if size >= _WAL_SIZE:
+                    self._copy(must=size >= _WAL_LIMIT)
             except (OSError, sqlite3.Error):
                 # Gone, full or locked: the crawl's own writes report what is wrong.
                 continue
 
+    def _copy(self, must: bool) -> None:
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
+        try:
+            before = -1
+            for _ in range(_PASSES):
+                frames = _checkpoint(connection)
+                if frames == before:
+                    return  # nothing was written meanwhile
+                before = frames
+            if must:
+                with self._lock:
+                    _checkpoint(connection)
+        finally:
+            connection.close()
+
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
+
+
+def _checkpoint(connection: sqlite3.Connection) -> int:
+    """Copy what can be copied. Says how much the WAL held when that began."""
+    _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return int(frames)
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -210,3 +210,20 @@ class TestCompany(Soon):
         assert not first.others(T0)
         assert end(first, take(first, 2)) == [True, True]
         assert lease.candidate.url == "a/1"
+
+
+class TestCheckpoints(SQLiteStore):
+    """The write-ahead log is copied back meanwhile, and begins anew."""
+
+    def test_while_nobody_stops_writing(self) -> None:
+        frontier = self.open()
+        wal = self.path.with_name(f"{self.path.name}-wal")
+        end_at = time.monotonic() + 60
+        number = largest = 0
+        while (size := wal.stat().st_size) >= largest:
+            assert time.monotonic() < end_at
+            largest = size
+            # Each on a host of its own: so much is changed by a few URLs.
+            offer(frontier, *(f"{n}.example/" for n in range(number, number + 50)))
+            number += 50
+        assert frontier.counts(T0).added == number
