@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,7 +20,19 @@ from hypothesis.stateful import (
 )
 
 from scrapy_focus.candidate import Candidate
-from scrapy_focus.frontier import ASIDE, Counts, Ending, Frontier, Lease, Limits, Order, Outcome
+from scrapy_focus.frontier import (
+    ASIDE,
+    Counts,
+    Ending,
+    Frontier,
+    Lease,
+    Limits,
+    Order,
+    Outcome,
+    choosing,
+    rows,
+    sqlite,
+)
 from scrapy_focus.frontier.memory import MemoryFrontier
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
@@ -52,6 +65,13 @@ def candidates(draw: st.DrawFn) -> Candidate:
     )
 
 
+#: What a run keeps at hand of a large frontier, so little of it that a small one is large.
+LITTLE: list[tuple[Any, str, int]] = [
+    *((choosing, "_FEW", 1), (choosing, "_MANY", 2), (choosing, "_KEPT", 3)),
+    *((rows, "_KEPT", 2), (rows, "_AHEAD", 2), (sqlite, "_CACHE", 1), (sqlite, "_COPIED", 1)),
+]
+
+
 class Frontiers(RuleBasedStateMachine):
     """One job, as both stores see it."""
 
@@ -68,10 +88,14 @@ class Frontiers(RuleBasedStateMachine):
         cap=st.sampled_from([0, 1, 2]),
         slow=st.sampled_from([0.0, 5.0]),
         soon=st.booleans(),
+        little=st.booleans(),
     )
     def start(
-        self, limits: Limits, ties: Any, gap: float, cap: int, slow: float, soon: bool
+        self, limits: Limits, ties: Any, gap: float, cap: int, slow: float, soon: bool, little: bool
     ) -> None:
+        self.patches = pytest.MonkeyPatch()
+        for module, name, value in LITTLE if little else []:
+            self.patches.setattr(module, name, value)
         self.folder = Path(tempfile.mkdtemp())
         self.now = T0
         self.paces = Paces(gap, cap, {"b": (slow, cap), "": (0.0, 0)})
@@ -240,6 +264,7 @@ class Frontiers(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "sqlite"):
+            self.patches.undo()
             abandon(self.sqlite)
             shutil.rmtree(self.folder)
 
