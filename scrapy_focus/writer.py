@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,9 +12,11 @@ if TYPE_CHECKING:
     from scrapy_focus.candidate import Candidate
     from scrapy_focus.frontier import Frontier, Lease, Outcome
 
-#: How many candidates one transaction takes at most, so that it holds the reactor for a
-#: few milliseconds only.
+#: How many candidates one transaction takes at most.
 BATCH = 50
+#: Seconds for which a transaction may hold the reactor, as far as that is known before: in a
+#: large frontier, most of which is not in memory, a URL takes ten times as long.
+_TURN = 0.001
 
 
 class Writer:
@@ -40,6 +43,8 @@ class Writer:
         self._left: dict[int, tuple[Lease, float, bool, int]] = {}
         self._outcomes: list[Outcome] = []
         self._refused: Counter[str] = Counter()
+        # Seconds that storing a candidate, and leasing one, has taken lately.
+        self._each_added = self._each_leased = 0.0
 
     def attach(self, frontier: Frontier) -> None:
         """Write to another frontier from now on."""
@@ -56,7 +61,8 @@ class Writer:
     @property
     def full(self) -> bool:
         """Whether it is time to store what has gathered."""
-        return len(self._candidates) >= BATCH
+        number = len(self._candidates)
+        return number >= BATCH or number * self._each_added > _TURN
 
     @property
     def promising(self) -> bool:
@@ -95,23 +101,23 @@ class Writer:
         """Store everything, and with *until* lease the next URLs in the same transaction.
         The counts of what was refused then wait for a call without.
 
-        :param limit: how many URLs to lease
+        :param limit: how many URLs to lease; it may be fewer, so that it does not take too long
         :param soon: it need not be safe from a kill yet
         :raises scrapy_focus.exceptions.FrontierError: nothing is stored, and nothing lost
         """
-        frontier = self._frontier
-        leases: list[Lease] = []
         candidates, outcomes = self._candidates, self._outcomes
-        with frontier.transaction(soon=soon):
+        leases: list[Lease] = []
+        with self._frontier.transaction(soon=soon):
             for action in self._events:
                 action()
             for left, at, fetched, size in self._left.values():
-                frontier.left(left, at, fetched=fetched, size=size)
-            accepted, new = frontier.settle(outcomes, candidates, now)
+                self._frontier.left(left, at, fetched=fetched, size=size)
+            accepted, _ = self._frontier.settle(outcomes, [], now)
+            new = self._add(candidates, now) if candidates else []
             if until is not None:
-                leases = frontier.lease(limit, now, until)
+                leases = self._lease(limit, now, until)
             elif self._refused:
-                frontier.count("refused", self._refused)
+                self._frontier.count("refused", self._refused)
         self._candidates, self._outcomes, self._events = [], [], []
         self._keys.clear()
         self._left.clear()
@@ -124,3 +130,23 @@ class Writer:
         for outcome, is_valid in zip(outcomes, accepted, strict=True):
             self._settled(outcome, is_valid)
         return leases
+
+    def _add(self, candidates: list[Candidate], now: float) -> list[bool]:
+        began = time.perf_counter()
+        new = self._frontier.add(candidates, now)
+        self._each_added = _smooth(self._each_added, began, len(candidates))
+        return new
+
+    def _lease(self, limit: int, now: float, until: float) -> list[Lease]:
+        began = time.perf_counter()
+        if limit * self._each_leased > _TURN:
+            limit = max(1, int(_TURN / self._each_leased))
+        leases = self._frontier.lease(limit, now, until)
+        if leases:
+            self._each_leased = _smooth(self._each_leased, began, len(leases))
+        return leases
+
+
+def _smooth(before: float, began: float, number: int) -> float:
+    """A mean, in which the last few count most, of what each of so many has taken."""
+    return 0.8 * before + 0.2 * (time.perf_counter() - began) / number
