@@ -30,7 +30,7 @@ _WAL_SIZE, _WAL_LIMIT, _PASSES = 4_000_000, 64_000_000, 5
 
 #: Seconds after which a transaction that lingers is stored at the latest, and how many
 #: changes it may gather, since storing them holds the caller.
-_LINGER, _MANY = 0.02, 100
+_LINGER, _MANY = 0.02, 128
 
 #: File systems on which the shared memory that WAL needs does not work between machines.
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
