@@ -177,7 +177,7 @@ class Database:
         # The checkpointer's thread does it: on the reactor's it takes tens of milliseconds.
         self.execute("PRAGMA wal_autocheckpoint = 0")
         self.execute(f"PRAGMA journal_size_limit = {_WAL_SIZE // 2}")
-        self.execute("PRAGMA cache_size = -24000")
+        self.execute("PRAGMA cache_size = -20000")
         self.execute("PRAGMA temp_store = MEMORY")
 
     def _switch(self, journal: str) -> str:
