@@ -63,8 +63,7 @@ _RENEW = "UPDATE urls SET ready_at = ? WHERE id = ? AND attempts = ? AND run = ?
 # Served by the primary key (the + keeps the planner from sorting the whole job each time):
 # in steps, so that no row is changed under the cursor.
 _SOME = "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
-_DONE = 1
-_STATES = {Ending.FAILED: 2, Ending.DROPPED: 3}
+_STATES = {Ending.DONE: 1, Ending.FAILED: 2, Ending.DROPPED: 3}
 
 #: How many queues' ids are kept in memory; past it they are looked up again. How many keys are.
 _CACHE, _COPIED = 50_000, 10_000
@@ -306,14 +305,12 @@ class SQLiteFrontier(Frontier):
         charged = o.fetched or o.ending is Ending.DONE or lease.candidate.charged
         if not charged:
             self._ledger.charge(queue, -1)
-        if o.ending is Ending.DONE:
-            self._db.execute(_SETTLE, (_DONE, o.reason or None, int(charged), lease.id))
-            self._ledger.add("done", 1)
-        elif o.ending in _STATES:
+        if o.ending in _STATES:
             values = (_STATES[o.ending], o.reason or None, int(charged), lease.id)
             self._db.execute(_SETTLE, values)
             self._ledger.add(o.ending.value, 1)
-            self._ledger.add_reasons(o.ending.value, {o.reason or "unknown": 1})
+            if o.ending is not Ending.DONE:
+                self._ledger.add_reasons(o.ending.value, {o.reason or "unknown": 1})
         else:
             self._return(queue, rank, o, charged, now)
         self._ledger.add("leased", -1)
