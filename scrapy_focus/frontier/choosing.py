@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from scrapy_focus.frontier.contract import Order
 from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.ledger import Ledger
-from scrapy_focus.frontier.rows import BUSY, Queue, Rows
+from scrapy_focus.frontier.rows import AT_ONCE, BUSY, Queue, Rows
 
 # Served by queues_open: its first entries.
 _BEST = (
@@ -48,19 +48,20 @@ _DUE = (
     " AND ready_at > 0 AND ready_at <= ? AND run IS NULL LIMIT 500"
 )
 _MAKE_READY = "UPDATE urls SET ready_at = 0 WHERE id = ?"
-# Served by queues_cooling. Bounded likewise.
+# Served by queues_cooling, in their order. Bounded likewise. What the index is limited to is
+# said to be likely, for the search to begin at the parameter; said after it, SQLite would look
+# at its value for whether the index will do, and prepare the statement anew each time.
 _OPENED = 200
 _COOLED = (
-    "SELECT id FROM queues WHERE job = ? AND at > 0 AND at <= ? AND head IS NOT NULL"
+    "SELECT id FROM queues WHERE job = ? AND likely(at > 0) AND at > ? AND at <= ?"
+    " AND head IS NOT NULL"
     f" ORDER BY at LIMIT {_OPENED}"
 )
-# Served by queues_cooling and by urls_deferred, in their order.
-# With the number before the parameter: else SQLite looks into that whether the partial index
-# will do, and prepares the statement anew each time.
 _FIRST_OPENING = (
-    "SELECT at FROM queues WHERE job = ? AND at > 0 AND at > ? AND head IS NOT NULL"
+    "SELECT at FROM queues WHERE job = ? AND likely(at > 0) AND at > ? AND head IS NOT NULL"
     " ORDER BY at LIMIT 1"
 )
+# Served by urls_deferred, in its order.
 _FIRST_DUE = (
     "SELECT ready_at FROM urls WHERE job = ? AND charged = ? AND state = 0 AND ready_at > 0"
     " AND run IS NULL ORDER BY ready_at LIMIT 1"
@@ -107,9 +108,10 @@ class _Heads:
     def start(self, heads: Iterable[_Head], bound: _Head | None) -> None:
         """Take these for all heads up to the bound, or, without one, for all there are."""
         self.bound = bound
-        self._current = {head[3]: head for head in heads if bound is None or head <= bound}
-        self._heap = list(self._current.values())
-        heapify(self._heap)
+        self._read = [head for head in heads if bound is None or head <= bound]
+        self._read.sort(reverse=True)
+        self._current = {head[3]: head for head in self._read}
+        self._changed: list[_Head] = []
 
     def put(self, number: int, head: _Head | None) -> None:
         """A queue has this head now."""
@@ -119,16 +121,24 @@ class _Heads:
             self._current.pop(number, None)
             return
         self._current[number] = head
-        heappush(self._heap, head)
-        if len(self._heap) > _KEPT:
+        heappush(self._changed, head)
+        if len(self._changed) > _KEPT:
             self.start((), _NOWHERE)
 
     def first(self) -> _Head | None:
-        heap, current = self._heap, self._current
+        read, changed, current = self._read, self._changed, self._current
         # What a queue had before its head changed stays until it comes to its turn.
-        while heap and current.get(heap[0][3]) != heap[0]:
-            heappop(heap)
-        return heap[0] if heap else None
+        while read and current.get(read[-1][3]) != read[-1]:
+            read.pop()
+        while changed and current.get(changed[0][3]) != changed[0]:
+            heappop(changed)
+        if read and changed:
+            return min(read[-1], changed[0])
+        return read[-1] if read else changed[0] if changed else None
+
+    def next(self, number: int) -> list[int]:
+        """The queues whose turn comes soon, unless something changes."""
+        return [head[3] for head in self._read[-number:]]
 
 
 class Chooser:
@@ -146,7 +156,8 @@ class Chooser:
         #: Whether the run has rows of its own, so that its queues must be asked, too.
         self.volatile = False
         self._heads = _Heads()
-        self._number = _FEW
+        #: How many heads are read next time, and of how many queues.
+        self._number, self._ahead = _FEW, 1
 
     def promote(self, now: float) -> None:
         """Deferred rows become ready and cooled hosts open, if it is time for the first."""
@@ -160,10 +171,11 @@ class Chooser:
             rows.due = min((at for (at,) in filter(None, first)), default=math.inf)
         if rows.opening <= now:
             rows.save()
-            cooled = self._db.execute(_COOLED, (self.job, now)).fetchall()
-            for (number,) in cooled:
-                rows.queue(number).at = 0.0
-            if len(cooled) < _OPENED:
+            values = (self.job, rows.opened_until, now)
+            cooled = [number for (number,) in self._db.execute(_COOLED, values)]
+            whole = len(cooled) < _OPENED
+            rows.open(cooled, now if whole else None)
+            if whole:
                 first_opening = self._db.one(_FIRST_OPENING, self.job, now)
                 rows.opening = first_opening[0] if first_opening else math.inf
 
@@ -173,6 +185,7 @@ class Chooser:
         if spent and spent != "max_pages":
             return None
         if spent or self._uniform:
+            self._rows.write_opened()
             self._rows.save()
             return self._paid() if spent else self._draw()
         self._catch_up()
@@ -183,18 +196,26 @@ class Chooser:
             heads.start(*self._best(self._number))
             self._number = min(_MANY, 4 * self._number)
             head = heads.first()
-        return (head[3], head[2]) if head else None
+        if head is None:
+            return None
+        if not self._rows.at_hand(head[3]):
+            self._rows.read_ahead(heads.next(self._ahead))
+            self._ahead = min(AT_ONCE, 2 * self._ahead)
+        return head[3], head[2]
 
     def _catch_up(self) -> None:
         """Learn which heads have changed."""
         moved = self._rows.moved()
         if moved is None:
             self._heads.start((), _NOWHERE)
-            self._number = _FEW
+            self._number, self._ahead = _FEW, 1
             return
         for queue in moved:
-            if queue.job == self.job and queue.owner in (0, self.run):
+            if self._is_ours(queue):
                 self._heads.put(queue.id, _head_of(queue))
+
+    def _is_ours(self, queue: Queue) -> bool:
+        return queue.job == self.job and queue.owner in (0, self.run)
 
     def _best(self, number: int) -> tuple[list[_Head], _Head | None]:
         """The best heads of the job's queues and of the run's own; and, if there are more,
@@ -206,6 +227,8 @@ class Chooser:
             if len(found) == number and (bound is None or found[-1] < bound):
                 bound = found[-1]
             heads += found
+        opened = filter(self._is_ours, self._rows.opened.values())
+        heads += filter(None, map(_head_of, opened))
         return heads, bound
 
     def _paid(self) -> tuple[int, int] | None:

@@ -6,13 +6,15 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, repeat
 from typing import Any
 
 from scrapy_focus.candidate import Candidate
 from scrapy_focus.frontier.database import Database
 
 #: How many queues are kept at hand, with their hosts and the first of their URLs: some 4 MB.
-_KEPT = 4096
+#: How many leave together, since something may have to be written of each.
+_KEPT, _LET_GO = 4096, 256
 #: How many URLs of one queue are read ahead at most, and of all queues together.
 _AHEAD, _AHEAD_OF_ALL = 16, 8192
 
@@ -20,12 +22,13 @@ _AHEAD, _AHEAD_OF_ALL = 16, 8192
 BUSY = 1e18
 
 # A queue, its pace group, and how many queues that has.
-_QUEUE = (
-    "SELECT q.id, q.job, q.host, q.pace, q.owner, q.waiting, q.ready, q.pages, q.retired, q.head,"
+_COLUMNS = (
+    "q.id, q.job, q.host, q.pace, q.owner, q.waiting, q.ready, q.pages, q.retired, q.head,"
     " q.head_id, q.tie, q.aged, q.at, h.id, h.name, h.next_at, h.delay, h.held, h.touched,"
     " h.in_flight, (SELECT count(*) FROM queues AS o WHERE o.pace = q.pace)"
-    " FROM queues AS q CROSS JOIN hosts AS h ON h.id = q.pace"
 )
+_FROM = "FROM queues AS q CROSS JOIN hosts AS h ON h.id = q.pace"
+_QUEUE = f"SELECT {_COLUMNS} {_FROM}"
 _LOAD_QUEUE = f"{_QUEUE} WHERE q.id = ?"
 # Served by the unique index of queues.
 _FIND_QUEUE = f"{_QUEUE} WHERE q.job = ? AND q.host = ? AND q.pace = ? AND q.owner = ?"
@@ -38,8 +41,8 @@ _QUEUES_OF = (
     "SELECT id FROM queues WHERE pace = ? AND job IN (SELECT job FROM runs WHERE ended IS NULL)"
 )
 _URL = (
-    "rank, id, url, key, copy, depth, parent, seed, priority, score, discovered, attempts,"
-    " charged, request"
+    "u.rank, u.id, u.url, u.key, u.copy, u.depth, u.parent, u.seed, u.priority, u.score,"
+    " u.discovered, u.attempts, u.charged, u.request"
 )
 # Served by urls_ready: the first entries of the queue's part. Of the head alone the index
 # knows enough.
@@ -48,7 +51,7 @@ _HEAD = (
     " ORDER BY rank, id LIMIT 1"
 )
 _FIRST = (
-    f"SELECT {_URL} FROM urls WHERE queue = ? AND state = 0 AND ready_at = 0"
+    f"SELECT {_URL} FROM urls AS u WHERE queue = ? AND state = 0 AND ready_at = 0"
     " ORDER BY rank, id LIMIT ?"
 )
 # Served by urls_charged.
@@ -56,12 +59,18 @@ _CHARGED_HEAD = (
     "SELECT rank, id FROM urls WHERE job = ? AND queue = ? AND state = 0 AND ready_at = 0"
     " AND charged = 1 ORDER BY rank, id LIMIT 1"
 )
+#: How many queues are read at once, with their heads.
+AT_ONCE = 8
+_LOAD_QUEUES = (
+    f"SELECT {_COLUMNS}, {_URL} {_FROM} CROSS JOIN urls AS u ON u.id = q.head_id"
+    f" WHERE q.id IN ({', '.join('?' * AT_ONCE)})"
+)
 _LOAD_HOST = "SELECT id, name, next_at, delay, held, touched, in_flight FROM hosts WHERE id = ?"
 _FIND_HOST = "SELECT id, name, next_at, delay, held, touched, in_flight FROM hosts WHERE name = ?"
 _SAVE_HOST = (
     "UPDATE hosts SET next_at = ?, delay = ?, held = ?, touched = ?, in_flight = ? WHERE id = ?"
 )
-_LOAD_URL = f"SELECT {_URL} FROM urls WHERE id = ?"
+_LOAD_URL = f"SELECT {_URL} FROM urls AS u WHERE id = ?"
 
 
 @dataclass(slots=True)
@@ -82,6 +91,9 @@ class Queue:
     tie: float
     aged: int
     at: float
+    #: What the database has in place of an :attr:`at` of 0: it has passed, so that it says the
+    #: same.
+    passed: float = 0.0
     #: The first ready rows, in their order: each its rank, its id, and the rest of its columns
     #: where they are known. Empty where they are not, and for a retired queue.
     ahead: list[tuple[Any, ...]] = field(default_factory=list)
@@ -131,7 +143,7 @@ class Queue:
         """What can change, in the order of the statement that saves it."""
         return (
             *(self.waiting, self.ready, self.pages, self.retired),
-            *(self.head, self.head_id, self.tie, self.at),
+            *(self.head, self.head_id, self.tie, self.at or self.passed),
         )
 
 
@@ -189,12 +201,33 @@ class Rows:
         self._moved: dict[int, Queue] | None = None
         #: No queue opens before it, and no row becomes ready (Unix time, seconds).
         self.opening = self.due = 0.0
+        #: Queues that have opened without that being written, and the time until which all
+        #: are open that opened.
+        self.opened: dict[int, Queue] = {}
+        self.opened_until = 0.0
+        #: Whether what is at hand has outlived a transaction.
+        self._lasting = False
 
     def queue(self, number: int) -> Queue:
         queue = self._queues.get(number)
         if queue is None:
             queue = self._take_in(self._db.one(_LOAD_QUEUE, number))
         return self._work_on(queue)
+
+    def at_hand(self, number: int) -> bool:
+        """Whether a queue need not be read."""
+        return number in self._queues
+
+    def read_ahead(self, numbers: Iterable[int]) -> None:
+        """Take in queues that will be needed, with their heads: at most :data:`AT_ONCE`."""
+        wanted = [number for number in numbers if number not in self._queues]
+        if not wanted:
+            return
+        values = (*wanted, *(wanted[0] for _ in range(AT_ONCE - len(wanted))))
+        for found in self._db.execute(_LOAD_QUEUES, values).fetchall():
+            queue = self._take_in(found)
+            if not queue.retired:
+                queue.ahead = [found[22:]]
 
     def _take_in(self, found: Sequence[Any]) -> Queue:
         """A queue that was read, with its pace group, unless they are at hand."""
@@ -310,7 +343,9 @@ class Rows:
         self._opens(queue)
 
     def _opens(self, queue: Queue) -> None:
-        if 0 < queue.at < self.opening:
+        if 0 < queue.at <= self.opened_until:
+            self._open(queue)
+        elif 0 < queue.at < self.opening:
             self.opening = queue.at
 
     def find_head(self, queue: Queue) -> None:
@@ -336,8 +371,40 @@ class Rows:
 
     def shut(self, queue: Queue, at: float) -> None:
         """A queue's host opens at that time, or (0) is open."""
+        if at:
+            if at <= self.opened_until:
+                self.write_opened()  # the clock was set back
+            queue.passed = 0.0
+            self.opened.pop(queue.id, None)
         queue.at = at
         self._opens(queue)
+
+    def open(self, numbers: Iterable[int], until: float | None) -> None:
+        """The time of these queues has come; with what is open already, they are all whose time
+        came *until* then, unless that is ``None``.
+
+        Most often a queue is shut again before anyone asks the database whether it is open. So
+        that is not written, unless other connections write, too.
+        """
+        if until is None or not self._lasting:
+            for number in numbers:
+                self.queue(number).at = 0.0
+            return
+        for number in numbers:
+            self._open(self.queue(number))
+        self.opened_until = until
+
+    def _open(self, queue: Queue) -> None:
+        queue.passed, queue.at = queue.at, 0.0
+        self.opened[queue.id] = queue
+
+    def write_opened(self) -> None:
+        """Let the database say which queues are open."""
+        for queue in self.opened.values():
+            self._work_on(queue)
+            queue.passed = 0.0
+        self.opened.clear()
+        self.opened_until = 0.0
 
     def candidate(self, queue: Queue, row: int) -> Candidate:
         """A stored URL as it waits."""
@@ -380,22 +447,27 @@ class Rows:
                 self._db.execute(_SAVE_HOST, (*values, host.id))
                 host.stored = values
 
-    def rest(self) -> None:
-        """All is written and about to be stored. If there is too much at hand, let go of what
-        has been here longest."""
+    def store(self) -> None:
+        """Write all before it is stored. If there is too much at hand, let go of what has been
+        here longest."""
+        many = max(len(self._queues), len(self._hosts)) > _KEPT
+        leaving = list(islice(self._queues, _LET_GO)) if many else ()
+        for queue in filter(None, map(self.opened.pop, leaving, repeat(None))):
+            self._work_on(queue)
+            queue.passed = 0.0
+        self.save()
         for queue in self._seen_queues:
             queue.stored = None
         for host in self._seen_hosts:
             host.stored = None
         self._seen_queues.clear()
         self._seen_hosts.clear()
-        if len(self._queues) > _KEPT or len(self._hosts) > _KEPT:
-            for number in list(self._queues)[: _KEPT // 2]:
-                del self._queues[number]
-            for number in list(self._hosts)[: _KEPT // 2]:
-                del self._names[self._hosts.pop(number).name]
-                self._queues_of.pop(number, None)
-            self._moved = None
+        for number in leaving:
+            del self._queues[number]
+        for number in list(islice(self._hosts, _LET_GO)) if many else ():
+            del self._names[self._hosts.pop(number).name]
+            self._queues_of.pop(number, None)
+        self._lasting = True
 
     def forget(self) -> None:
         """What is stored has been changed by another connection, or by a statement of its own."""
@@ -403,5 +475,7 @@ class Rows:
             at_hand.clear()
         self._seen_queues.clear()
         self._seen_hosts.clear()
+        self.opened.clear()
         self._moved = None
-        self.opening = self.due = 0.0
+        self.opening = self.due = self.opened_until = 0.0
+        self._lasting = False

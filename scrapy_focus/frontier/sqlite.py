@@ -155,8 +155,8 @@ class SQLiteFrontier(Frontier):
             self._save()  # who does not write often may look at anything
 
     def _storing(self) -> None:
-        self._save()
-        self._rows.rest()
+        self._rows.store()
+        self._ledger.save()
         self._totals = self._ledger.totals
 
     def _undone(self) -> None:

@@ -49,6 +49,20 @@ class Pacing(Store):
         frontier.hold("a", T0 + 1, T0)
         assert frontier.next_due(T0) == T0 + 7
 
+    def test_a_clock_that_is_set_back_opens_no_host_early(self) -> None:
+        """Also one that the store had already found open."""
+        frontier = self.open()
+        self.paces.gap = 1.0
+        offer(frontier, "a/1", "a/2", "a/3")
+        assert take_urls(frontier) == ["a/1"]
+        assert take_urls(frontier, now=T0 + 10) == ["a/2"]
+        offer(frontier, "b/1", "b/2", rank=-1.0)
+        assert take_urls(frontier, 1, now=T0 + 12) == ["b/1"]
+        assert take(frontier, 5, now=T0 + 5) == []
+        assert frontier.next_due(T0 + 5) == T0 + 11
+        assert take_urls(frontier, now=T0 + 11) == ["a/3"]
+        assert take_urls(frontier, now=T0 + 13) == ["b/2"]
+
     def test_a_site_s_own_delay(self) -> None:
         frontier = self.open()
         offer(frontier, "a/1", "a/2", "a/3")

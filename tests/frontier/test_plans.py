@@ -23,7 +23,7 @@ from scrapy_focus.frontier import (
 )
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
-from .helpers import LONG, T0, Paces, SQLiteStore, candidate, end, offer, take
+from .helpers import LONG, T0, Paces, SQLiteStore, candidate, end, offer, take, take_urls
 
 #: Every statement of the hot path, the index that serves it, and how far that goes.
 #: PK: by the row's number.
@@ -60,10 +60,11 @@ INDEXES = {
     (rows, "_SAVE_QUEUE"): f"queues {PK}",
     (rows, "_LOAD_HOST"): f"hosts {PK}",
     (rows, "_SAVE_HOST"): f"hosts {PK}",
-    (rows, "_LOAD_URL"): f"urls {PK}",
+    (rows, "_LOAD_QUEUES"): f"q {PK}",
+    (rows, "_LOAD_URL"): f"u {PK}",
     (rows, "_QUEUES_OF"): "queues USING COVERING INDEX queues_pace (pace=? AND job=?)",
     (rows, "_HEAD"): "urls USING COVERING INDEX urls_ready (queue=?)",
-    (rows, "_FIRST"): "urls USING INDEX urls_ready (queue=?)",
+    (rows, "_FIRST"): "u USING INDEX urls_ready (queue=?)",
     (rows, "_CHARGED_HEAD"): "urls USING INDEX urls_charged (job=? AND queue=?)",
     (ledger, "_TOTALS"): f"r {PK}",
     (ledger, "_ADD"): f"jobs {PK}",
@@ -254,6 +255,20 @@ class TestWork(Plans):
             offer(frontier, f"{number}/more{number}", rank=-1.0)
 
         self.compare(step, self.cool, paces=Paces(600.0))
+
+    def test_many_hosts_open_again(self) -> None:
+        """Which of them cool is found without a look at those that do so no more."""
+
+        def prepare(frontier: SQLiteFrontier) -> None:
+            for number in range(frontier.counts(T0).added // 50):
+                offer(frontier, f"{number}/first", rank=-1.0)
+                assert take_urls(frontier, 1, T0 + number / 50) == [f"{number}/first"]
+
+        def step(frontier: SQLiteFrontier, number: int) -> None:
+            offer(frontier, f"new{number}/1", rank=-1.0)
+            assert take_urls(frontier, 1, T0 + 100 + number / 50) == [f"new{number}/1"]
+
+        self.compare(step, prepare, paces=Paces(1.0))
 
     def test_all_hosts_busy(self) -> None:
         def step(frontier: SQLiteFrontier, number: int) -> None:
