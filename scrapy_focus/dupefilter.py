@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
+from hashlib import sha1
 from typing import TYPE_CHECKING
 
+from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
@@ -13,7 +16,7 @@ from scrapy_focus.decisions.chain import Plugin
 from scrapy_focus.exceptions import Drop
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.utils.request import RequestFingerprinterProtocol
     from typing_extensions import Self
@@ -21,6 +24,31 @@ if TYPE_CHECKING:
     from scrapy_focus.candidate import Candidate
 
 logger = logging.getLogger(__name__)
+
+# URLs that are canonical as they are, whatever version of w3lib is asked: a plain host, with or
+# without a port, a path without a dot after a slash (dot segments), at most one parameter.
+_CANONICAL = re.compile(
+    r"https?://(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
+    r"(?:/(?!\.)[A-Za-z0-9!$&'()*+,\-.:=@_~]*)+(?:\?[A-Za-z0-9_~-]+=[A-Za-z0-9_.~-]*)?"
+)
+
+
+def _plain_fingerprint(request: Request) -> bytes | None:
+    """What Scrapy's own fingerprinter says of a GET without a body whose URL is canonical, in
+    a tenth of the time; ``None`` for any other request."""
+    if request.method != "GET" or request.body or not _CANONICAL.fullmatch(request.url):
+        return None
+    record = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{request.url}"}}'
+    return sha1(record.encode()).digest()  # noqa: S324 - no secret is kept by it
+
+
+def _is_scrapys_own(fingerprinter: RequestFingerprinterProtocol) -> bool:
+    """Whether :func:`_plain_fingerprint` can stand for a fingerprinter: a subclass may do
+    anything, and so may a later Scrapy."""
+    probe = Request("https://www.example.com:8080/a-b/c_d.html?page=2")
+    return type(fingerprinter) is RequestFingerprinter and fingerprinter.fingerprint(
+        probe
+    ) == _plain_fingerprint(probe)
 
 
 class DupeFilter(BaseDupeFilter, Plugin):
@@ -35,6 +63,7 @@ class DupeFilter(BaseDupeFilter, Plugin):
         self, fingerprinter: RequestFingerprinterProtocol | None = None, debug: bool = False
     ) -> None:
         self._fingerprinter = fingerprinter or RequestFingerprinter()
+        self._is_scrapys_own = _is_scrapys_own(self._fingerprinter)
         self._debug = debug
         self._logged = False
         self._seen: Callable[[bytes], bool] = lambda key: False
@@ -49,7 +78,8 @@ class DupeFilter(BaseDupeFilter, Plugin):
 
     def fingerprint(self, request: Request) -> bytes:
         """The crawler's own identity of a request."""
-        return self._fingerprinter.fingerprint(request)
+        plain = _plain_fingerprint(request) if self._is_scrapys_own else None
+        return plain or self._fingerprinter.fingerprint(request)
 
     def key(self, request: Request, fingerprint: bytes) -> bytes:
         """What the frontier knows a request by.

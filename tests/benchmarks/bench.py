@@ -95,6 +95,9 @@ class Bench:
                 if isinstance(value, Fill):
                     path = folder / "frontier.db"
                     shutil.copy(self.fill(value), path)
+                    # Else the kernel does it while we measure.
+                    with path.open("rb") as file:
+                        os.fsync(file.fileno())
                     arguments[name] = str(path)
             return run_child(folder, function, arguments)
 
