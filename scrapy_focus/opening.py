@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Seconds that a call waits for the frontier's own threads, inside the reactor.
+_PATIENCE = 0.002
+
 
 @dataclass(slots=True)
 class Crawl:
@@ -190,6 +193,7 @@ def _open_frontier(
     if frontier.policy_before != name and hasattr(policy, "rank"):
         number = frontier.rerank(policy.rank)
         logger.info("Ordered %d waiting URLs anew, by the policy %s", number, name)
+    frontier.hurry(_PATIENCE)
     return frontier
 
 

@@ -91,6 +91,8 @@ class Scheduler(BaseScheduler):
         #: Whether these are all keys of the job.
         self._knows_all = False
         self._others = False
+        #: The frontier is busy: it is left alone until then (monotonic, seconds).
+        self._busy_until = 0.0
         self._new = self._handed_out = 0
         #: How many of those that were handed out the stats do not know of yet.
         self._untold = 0
@@ -99,6 +101,7 @@ class Scheduler(BaseScheduler):
         self._wake = Timer(self._on_wake)
         self._soon = Timer(self._on_soon)
         self._tick = Timer(self._on_tick)
+        self._retry = Timer(self._on_retry)
         self._upkeep = Timer(self._on_upkeep)
         self._sweep = Timer(self._on_sweep)
         settings = crawler.settings
@@ -169,7 +172,7 @@ class Scheduler(BaseScheduler):
 
     def next_request(self) -> Request | None:
         """The best request whose host may be touched now, or ``None``."""
-        if not self._open or self._failed or self._waits_for_links:
+        if not self._open or self._failed or self._is_busy or self._waits_for_links:
             return None
         assert self._crawl
         gate = self._crawl.gate
@@ -188,7 +191,7 @@ class Scheduler(BaseScheduler):
                     return self._fly(flight)
             self._engine.wake()
         except FrontierBusy:
-            self._wake.set(_BUSY)
+            self._back_off()
         except FrontierError as error:
             self._give_up(error)
         return None
@@ -209,7 +212,8 @@ class Scheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Store what is left, give the leases back and end the run."""
-        for timer in (self._wake, self._soon, self._tick, self._upkeep, self._sweep):
+        timers = (self._wake, self._soon, self._tick, self._retry, self._upkeep, self._sweep)
+        for timer in timers:
             timer.cancel()
         if self._crawl is None or not self._open:
             return None
@@ -218,6 +222,10 @@ class Scheduler(BaseScheduler):
         except FrontierBusy:
             return deferred_from_coro(self._close_later(reason))
         return None
+
+    @property
+    def _is_busy(self) -> bool:
+        return time.monotonic() < self._busy_until
 
     def _is_quiet(self, now: float) -> bool:
         """Whether no lease can succeed."""
@@ -234,6 +242,9 @@ class Scheduler(BaseScheduler):
         after it that the engine is about to ask for, in this turn of the reactor."""
         if self._writer.news:
             self._give_back()
+            if self._engine and self._writer.behind:
+                self._catch_up(now)
+                return None
         if not self._ahead:
             # Whoever asks for one at a time may ask very often: one is stored with the others.
             single = not self._engine or self._given_back >= _DOUBTS
@@ -288,7 +299,7 @@ class Scheduler(BaseScheduler):
     def _seen(self, key: bytes) -> bool:
         if key in self._recent or self._writer.holds(key):
             return True
-        if self._knows_all:
+        if self._knows_all or self._is_busy:
             return False
         try:
             seen = self._frontier.seen(key)
@@ -364,13 +375,34 @@ class Scheduler(BaseScheduler):
             self._flush()
 
     def _flush(self, *, soon: bool = False) -> None:
+        if self._is_busy:
+            return
+        now = time.time()
         try:
-            self._write(time.time(), soon=soon)
+            if self._engine and self._writer.behind:
+                self._catch_up(now)
+            else:
+                self._write(now, soon=soon)
         except FrontierBusy:
-            if self._engine:
-                self._soon.set(_BUSY)
+            self._back_off()
         except FrontierError as error:
             self._give_up(error)
+
+    def _catch_up(self, now: float) -> None:
+        """Store a part of what has gathered; the next turn of the reactor goes on."""
+        self._writer.catch_up(now)
+        self._lingers = True
+        self._soon.set(0)
+
+    def _back_off(self) -> None:
+        self._busy_until = time.monotonic() + _BUSY
+        if self._engine:
+            self._retry.set(_BUSY)
+
+    def _on_retry(self) -> None:
+        self._busy_until = 0.0
+        self._on_soon()
+        self._on_wake()
 
     def _on_soon(self) -> None:
         if self._writer:
@@ -453,7 +485,7 @@ class Scheduler(BaseScheduler):
             counts, spent = self._frontier.counts(now), self._frontier.spent()
             reason = end_reason(counts, spent, self._door.fate_of_seeds)
         except FrontierBusy:
-            self._wake.set(_BUSY)
+            self._back_off()
             raise DontCloseSpider from None
         except FrontierError as error:
             self._give_up(error)

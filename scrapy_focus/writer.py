@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BATCH = 50
 #: Seconds for which a transaction may hold the reactor, as far as that is known before: in a
 #: large frontier, most of which is not in memory, a URL takes ten times as long.
-_TURN = 0.001
+_TURN = 0.0008
 
 
 class Writer:
@@ -65,6 +65,13 @@ class Writer:
         return number >= BATCH or number * self._each_added > _TURN
 
     @property
+    def behind(self) -> bool:
+        """Whether so much has gathered, since the store was busy, that it must be stored in
+        parts."""
+        number = len(self._candidates)
+        return number > BATCH and number * self._each_added > 2 * _TURN
+
+    @property
     def promising(self) -> bool:
         """Whether something here may become a URL to fetch."""
         return bool(self._candidates or self._outcomes)
@@ -94,6 +101,19 @@ class Writer:
     def event(self, action: Callable[[], None]) -> None:
         """Something else that must be stored before the next lease."""
         self._events.append(action)
+
+    def catch_up(self, now: float) -> None:
+        """Store as many of the candidates as a turn allows, the oldest first.
+
+        :raises scrapy_focus.exceptions.FrontierError: nothing is stored, and nothing lost
+        """
+        number = max(1, int(_TURN / self._each_added))
+        candidates = self._candidates[:number]
+        with self._frontier.transaction(soon=True):
+            new = self._add(candidates, now)
+        del self._candidates[:number]
+        self._keys = {candidate.key for candidate in self._candidates}
+        self._added(candidates, new)
 
     def flush(
         self, now: float, until: float | None = None, *, limit: int = 1, soon: bool = False

@@ -21,16 +21,17 @@ logger = logging.getLogger(__name__)
 #: "focu", in the file's header: says that a SQLite file is a frontier.
 APPLICATION_ID = 0x666F6375
 
-#: Seconds that opening waits for another program's lock; no other call waits at all.
+#: Seconds that opening waits for another program's lock; no other call waits for one. And how
+#: long all calls wait for this connection's own threads, unless it is set otherwise.
 _PATIENCE = 5.0
 
-#: Size in bytes past which the WAL is copied back into the file, and past which nothing may be
-#: written until that is done; and how often it is tried without.
-_WAL_SIZE, _WAL_LIMIT, _PASSES = 4_000_000, 64_000_000, 5
+#: Size in bytes past which the WAL is copied back into the file. So few pages more are copied
+#: while nothing may be written, unless more are written each time that it is tried.
+_WAL_SIZE, _FEW_PAGES, _PASSES = 16_000_000, 512, 5
 
 #: Seconds after which a transaction that lingers is stored at the latest, and how many
 #: changes it may gather, since storing them holds the caller.
-_LINGER, _MANY = 0.02, 128
+_LINGER, _MANY = 0.02, 64
 
 #: File systems on which the shared memory that WAL needs does not work between machines.
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
@@ -86,6 +87,8 @@ class Database:
         self._depth = 0
         self._undone = False
         self._version = 0
+        #: Seconds that a call waits for this connection's own threads.
+        self.patience = _PATIENCE
         self._checkpointer: _Checkpointer | None = None
         self._committer: _Committer | None = None
         try:
@@ -105,7 +108,7 @@ class Database:
             self._connection.close()
             raise
         if not read_only:
-            self._checkpointer = _Checkpointer(path, self._lock)
+            self._checkpointer = _Checkpointer(path, self._empty_wal)
             self._committer = _Committer(self._store)
 
     def _connect(self, read_only: bool, immutable: bool) -> sqlite3.Connection:
@@ -176,7 +179,6 @@ class Database:
         self.execute(f"PRAGMA synchronous = {'FULL' if full or mode != 'wal' else 'NORMAL'}")
         # The checkpointer's thread does it: on the reactor's it takes tens of milliseconds.
         self.execute("PRAGMA wal_autocheckpoint = 0")
-        self.execute(f"PRAGMA journal_size_limit = {_WAL_SIZE // 2}")
         self.execute("PRAGMA cache_size = -20000")
         self.execute("PRAGMA temp_store = MEMORY")
 
@@ -224,6 +226,14 @@ class Database:
         """From now on a lock that another connection holds is an error at once."""
         self.execute("PRAGMA busy_timeout = 0")
 
+    def take_turn(self) -> None:
+        """Keep this connection's own threads off it, until the lock is released.
+
+        :raises scrapy_focus.exceptions.FrontierBusy: if that takes longer than :attr:`patience`
+        """
+        if not self._lock.acquire(timeout=self.patience):
+            raise FrontierBusy(f"The frontier {self.path} is being tidied; try again in a moment.")
+
     def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
         """Write. The outermost one commits, with *soon* a moment later, unless something
         inside is :attr:`urgent`; any error undoes all of it."""
@@ -235,15 +245,19 @@ class Database:
         if self._depth:
             yield
             return
-        with self.reading(), self._lock:
-            if self._lingering:
-                yield
-                return
-            self.execute("BEGIN")
-            try:
-                yield
-            finally:
-                self.execute("COMMIT")
+        self.take_turn()
+        try:
+            with self.reading():
+                if self._lingering:
+                    yield
+                    return
+                self.execute("BEGIN")
+                try:
+                    yield
+                finally:
+                    self.execute("COMMIT")
+        finally:
+            self._lock.release()
 
     def reading(self) -> AbstractContextManager[None]:
         """Read, with the errors of :mod:`scrapy_focus.exceptions`."""
@@ -287,17 +301,27 @@ class Database:
         return self._mode == "wal" and self._alone()
 
     def _store(self) -> None:
-        """Store what lingers; a failure is the next transaction's."""
         with self._lock:
-            if not self._lingering:
-                return
-            try:
-                self.storing()
-                self.execute("COMMIT")
-                self._lingering = False
-            except sqlite3.Error as error:
-                self._failure = error
-                self.roll_back()
+            self._store_lingering()
+
+    def _store_lingering(self) -> None:
+        """Store what lingers; a failure is the next transaction's."""
+        if not self._lingering:
+            return
+        try:
+            self.storing()
+            self.execute("COMMIT")
+            self._lingering = False
+        except sqlite3.Error as error:
+            self._failure = error
+            self.roll_back()
+
+    def _empty_wal(self) -> None:
+        """Copy the rest of the WAL, and empty it. Done by another connection it would make this
+        one forget all that it has read."""
+        with self._lock:
+            self._store_lingering()
+            _checkpoint(self._connection, "TRUNCATE")
 
     def roll_back(self) -> None:
         """Undo the open transaction, with what lingers in it; a full disk may have done so by
@@ -321,8 +345,12 @@ class Database:
         """:meth:`one` for a question that may stand outside of transactions."""
         if self._depth:
             return self.one(sql, *values)
-        with self.reading(), self._lock:
-            return self.one(sql, *values)
+        self.take_turn()
+        try:
+            with self.reading():
+                return self.one(sql, *values)
+        finally:
+            self._lock.release()
 
     def fail(self, error: sqlite3.Error) -> NoReturn:
         """Raise what a driver's error means here."""
@@ -402,7 +430,7 @@ class _Transaction(_Reading):
 
     def __enter__(self) -> None:
         db = self._db
-        db._lock.acquire()
+        db.take_turn()
         db._depth, db._undone = 1, False
         db.urgent = not self._soon
         try:
@@ -460,19 +488,19 @@ class _Committer:
 
 
 class _Checkpointer:
-    """Copies the WAL back into the file, on a thread of its own.
+    """Copies the WAL back into the file and empties it, on a thread of its own.
 
-    A PASSIVE checkpoint waits for nobody and makes nobody wait. But the WAL begins anew only if
-    all of it has been copied, and while it is copied more is written: so it is tried again
-    at once, with less to do each time. Where even that does not help, no transaction may begin
-    meanwhile.
+    A PASSIVE checkpoint waits for nobody and makes nobody wait, but while it copies more is
+    written. So it is tried again at once, with less to do each time, and the rest is copied
+    while no transaction may begin. Only then can the WAL be emptied: not by whoever writes
+    next, since of a large one that takes tens of milliseconds.
 
-    :param lock: what each transaction takes
+    :param empty: empties the WAL, while no transaction may begin
     """
 
-    def __init__(self, path: Path, lock: threading.Lock) -> None:
+    def __init__(self, path: Path, empty: Callable[[], None]) -> None:
         self._path = path
-        self._lock = lock
+        self._empty = empty
         self._wal = Path(f"{path}-wal")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="focus-checkpoint", daemon=True)
@@ -481,37 +509,33 @@ class _Checkpointer:
     def _run(self) -> None:
         while not self._stop.wait(0.5):
             try:
-                size = self._wal.stat().st_size
-                if size >= _WAL_SIZE:
-                    self._copy(must=size >= _WAL_LIMIT)
+                if self._wal.stat().st_size >= _WAL_SIZE:
+                    self._copy()
             except (OSError, sqlite3.Error):
                 # Gone, full or locked: the crawl's own writes report what is wrong.
                 continue
 
-    def _copy(self, must: bool) -> None:
+    def _copy(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
         try:
-            before = -1
+            pages = 0
             for _ in range(_PASSES):
-                frames = _checkpoint(connection)
-                if frames == before:
-                    return  # nothing was written meanwhile
-                before = frames
-            if must:
-                with self._lock:
-                    _checkpoint(connection)
+                before, pages = pages, _checkpoint(connection, "PASSIVE")
+                if pages - before <= _FEW_PAGES:
+                    break
         finally:
             connection.close()
+        self._empty()
 
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
 
 
-def _checkpoint(connection: sqlite3.Connection) -> int:
-    """Copy what can be copied. Says how much the WAL held when that began."""
-    _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    return int(frames)
+def _checkpoint(connection: sqlite3.Connection, mode: str) -> int:
+    """Copy what can be copied. Says how many pages the WAL held when that began."""
+    _, pages, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+    return int(pages)
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -137,6 +137,11 @@ class SQLiteFrontier(Frontier):
 
     # -- transactions ---------------------------------------------------------------
 
+    def hurry(self, patience: float) -> None:
+        """From now on a call waits for at most so many seconds for what the frontier does on
+        threads of its own, and raises :exc:`.FrontierBusy` then."""
+        self._db.patience = patience
+
     def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
         return self._db.transaction(soon=soon)
 

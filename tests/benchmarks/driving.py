@@ -9,6 +9,7 @@ pays for that here, too. The reactor does not turn meanwhile, hence no timer fir
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +51,19 @@ class Hands:
         self._slot = engine._slot
         self._spider = crawler.spider
         self._send = crawler.signals.send_catch_log
+
+    def take(self) -> Request:
+        """The next request.
+
+        :raises RuntimeError: if there is none, also a second later: a frontier may be busy on
+            threads of its own
+        """
+        for _ in range(1000):
+            request: Request | None = self.scheduler.next_request()
+            if request is not None:
+                return request
+            time.sleep(0.001)
+        raise RuntimeError("the scheduler hands out nothing")
 
     def reach(self, request: Request) -> None:
         """A request goes to the downloader."""

@@ -67,9 +67,7 @@ def _crawl(pages: int, hosts: int, links: int, hands: Hands) -> dict[str, Any]:
         for link in range(links):
             url = f"http://{host_name(rng.randrange(hosts))}/{number}/{link}"
             hands.scheduler.enqueue_request(Request(url))
-        request = hands.scheduler.next_request()
-        if request is None:
-            raise RuntimeError("the scheduler hands out nothing")
+        request = hands.take()
         flight.add(request)
     del request
     flight.finish()

@@ -200,23 +200,17 @@ class _Cycle:
         server = server_seconds(self.redis_port)
         while cost.number < number and time.monotonic() < end:
             cost.start()
-            requests.append(self._next(hands))
+            requests.append(hands.take())
             cost.stop()
         cost.cpu += server_seconds(self.redis_port) - server
         for request in requests:
             hands.reach(request)
             hands.finish(request)
         # Whoever has to store how they ended does so now.
-        last = self._next(hands)
+        last = hands.take()
         hands.reach(last)
         hands.finish(last)
         return cost
-
-    def _next(self, hands: Hands) -> Request:
-        request = hands.scheduler.next_request()
-        if request is None:
-            raise RuntimeError("the scheduler hands out nothing")
-        return request
 
     def _leave(self, hands: Hands, number: int) -> tuple[_Cost, _Cost]:
         """What taking and what finishing has cost."""
@@ -225,7 +219,7 @@ class _Cycle:
         server = server_seconds(self.redis_port)
         while taken.number < number and time.monotonic() < end:
             taken.start()
-            request = self._next(hands)
+            request = hands.take()
             taken.stop()
             outcome.start()
             flight.add(request)

@@ -337,15 +337,36 @@ class TestDurability(SQLiteStore):
         assert frontier._db.one("PRAGMA application_id") == (APPLICATION_ID,)
 
     def test_the_log_is_copied_back_in_the_background(self) -> None:
+        """And emptied there: of a large one that takes long. Nothing at hand is forgotten."""
         frontier = self.open()
-        for number in range(5):
+        offer(frontier, "a/1")
+        for number in range(20):
             found = [candidate(f"a/{number}/{n}", request=b"x" * 2000) for n in range(500)]
             frontier.add(found, T0)
+        wal = self.path.with_name(f"{self.path.name}-wal")
         patience = 100
-        while self.path.stat().st_size < 1_000_000 and (patience := patience - 1):
+        while wal.stat().st_size and (patience := patience - 1):
             time.sleep(0.1)
         assert patience
-        assert frontier.counts(T0).added == 2500
+        assert self.path.stat().st_size > 16_000_000
+        changes: list[bool] = []
+        begun = frontier._db.begun
+        frontier._db.begun = lambda changed: (changes.append(changed), begun(changed))[1]
+        assert take_urls(frontier, 1) == ["a/1"]
+        assert changes == [False]
+        assert frontier.counts(T0).added == 10_001
+
+    def test_who_cannot_wait_for_the_background(self) -> None:
+        frontier = self.open()
+        frontier.hurry(0.002)
+        with frontier._db._lock:
+            with pytest.raises(FrontierBusy, match="tidied"):
+                offer(frontier, "a/1")
+            with pytest.raises(FrontierBusy, match="tidied"):
+                frontier.next_due(T0)
+            with pytest.raises(FrontierBusy, match="tidied"):
+                frontier.seen(b"a/1")
+        assert offer(frontier, "a/1") == [True]
 
     def test_full(self) -> None:
         assert self.open(full=True)._db.one("PRAGMA synchronous") == (2,)
