@@ -132,7 +132,8 @@ def _tables() -> tuple[Table, Table]:
     calls = Table(
         "The frontier alone: microseconds of CPU a call (p50, unless it says otherwise)",
         [
-            *(*place, "add a URL", "of the last tenth", "lease", "lease p99", "settle", "page"),
+            *(*place, "add a URL", "of the last tenth", "lease", "lease mean", "lease p99"),
+            *("settle", "page"),
             *("next_due", "reads"),
         ],
     )
@@ -146,6 +147,7 @@ def _tables() -> tuple[Table, Table]:
 def _calls(samples: list[Sample]) -> list[float | None]:
     return [
         middle(samples, at("lease", "cpu50")),
+        middle(samples, at("lease", "mean")),
         middle(samples, at("lease", "cpu99")),
         middle(samples, at("settle", "cpu50")),
         middle(samples, at("page", "cpu50")),

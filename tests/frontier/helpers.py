@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from scrapy_focus.candidate import Candidate
-from scrapy_focus.frontier import Ending, Frontier, Lease, Outcome
+from scrapy_focus.frontier import Ending, Frontier, Lease, Outcome, choosing, rows, sqlite
 from scrapy_focus.frontier.memory import MemoryFrontier
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
@@ -22,6 +22,13 @@ from scrapy_focus.frontier.sqlite import SQLiteFrontier
 T0 = 1_000_000.0
 #: Long enough for every test.
 LONG = 3600.0
+
+
+#: What a run keeps at hand of a large frontier, so little of it that a small one is large.
+LITTLE: list[tuple[Any, str, int]] = [
+    *((choosing, "_FEW", 1), (choosing, "_MANY", 2), (choosing, "_KEPT", 3)),
+    *((rows, "_KEPT", 2), (rows, "_AHEAD", 2), (sqlite, "_CACHE", 1), (sqlite, "_COPIED", 1)),
+]
 
 
 @dataclass

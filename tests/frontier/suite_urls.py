@@ -178,6 +178,22 @@ class Ordering(Store):
         offer(frontier, "b/1", rank=0.5)
         assert take_urls(frontier) == ["a/3", "b/1", "a/2"]
 
+    def test_new_hosts_do_not_keep_an_old_one_waiting_for_good(self) -> None:
+        """As long as they are fewer than what is handed out."""
+        frontier = self.open()
+        offer(frontier, "old/1", rank=0.5)
+        offer(frontier, *(f"{number}/1" for number in range(40)))
+        served = []
+        for step in range(82):
+            if step % 2:
+                offer(frontier, f"new{step}/1", rank=0.25)
+            leases = take(frontier, now=T0 + step)
+            end(frontier, leases, now=T0 + step)
+            served += urls(leases)
+        assert served[:40] == [f"{number}/1" for number in range(40)]
+        assert len(served) == 82
+        assert "old/1" in served
+
     def test_by_age_the_oldest_goes_first_whatever_its_host(self) -> None:
         frontier = self.open(order=Order(ties="age"))
         offer(frontier, "a/1", "a/2", "b/1", "a/3", "c/1")

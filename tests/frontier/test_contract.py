@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .helpers import T0, MemoryStore, SQLiteStore, offer, take
+import pytest
+
+from .helpers import LITTLE, T0, MemoryStore, SQLiteStore, offer, take
 from .suite_budget import Spending
 from .suite_ends import Counting, Settling
 from .suite_hosts import Caps, Pacing, Turns
@@ -32,3 +34,14 @@ class TestSQLite(
             while (due := frontier.next_due(now)) is not None and due <= now:
                 found += len(take(frontier, 200, now))
             assert found == 1200
+
+
+class TestLittleAtHand(
+    Adding, Ordering, Waiting, Pacing, Turns, Caps, Settling, Spending, Counting, SQLiteStore
+):
+    """A file far larger than what is kept of it in memory."""
+
+    @pytest.fixture(autouse=True)
+    def keep_little(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module, name, value in LITTLE:
+            monkeypatch.setattr(module, name, value)

@@ -29,14 +29,11 @@ from scrapy_focus.frontier import (
     Limits,
     Order,
     Outcome,
-    choosing,
-    rows,
-    sqlite,
 )
 from scrapy_focus.frontier.memory import MemoryFrontier
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
-from .helpers import T0, Paces, abandon, sooner
+from .helpers import LITTLE, T0, Paces, abandon, sooner
 
 GROUPS = ["a", "b", "c", "slot"]
 PLACES = [("a", "a"), ("b", "b"), ("c", "c"), ("a", "slot"), ("b", "slot"), ("", "")]
@@ -63,13 +60,6 @@ def candidates(draw: st.DrawFn) -> Candidate:
         request=draw(st.sampled_from([None, b"{}"])),
         discovered=T0,
     )
-
-
-#: What a run keeps at hand of a large frontier, so little of it that a small one is large.
-LITTLE: list[tuple[Any, str, int]] = [
-    *((choosing, "_FEW", 1), (choosing, "_MANY", 2), (choosing, "_KEPT", 3)),
-    *((rows, "_KEPT", 2), (rows, "_AHEAD", 2), (sqlite, "_CACHE", 1), (sqlite, "_COPIED", 1)),
-]
 
 
 class Frontiers(RuleBasedStateMachine):
