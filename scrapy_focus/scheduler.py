@@ -49,7 +49,7 @@ _UPKEEP = 1.0
 #: How many hosts that this run has touched are kept before those that have opened are forgotten.
 _MANY = 1000
 #: How many keys are remembered, of some 90 bytes each.
-_RECENT = 120_000
+_RECENT = 75_000
 #: How many rows that cannot be handed out one call passes over.
 _SKIPS = 20
 #: How many URLs are given back because nobody asked for them before one is leased at a time.
