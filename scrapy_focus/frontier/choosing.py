@@ -214,6 +214,10 @@ class Chooser:
             if self._is_ours(queue):
                 self._heads.put(queue.id, _head_of(queue))
 
+    @property
+    def _owners(self) -> tuple[int, ...]:
+        return (0, self.run) if self.volatile else (0,)
+
     def _is_ours(self, queue: Queue) -> bool:
         return queue.job == self.job and queue.owner in (0, self.run)
 
@@ -222,7 +226,7 @@ class Chooser:
         the one up to which they are complete."""
         heads: list[_Head] = []
         bound: _Head | None = None
-        for owner in (0, self.run) if self.volatile else (0,):
+        for owner in self._owners:
             found = self._db.execute(_BEST, (self.job, owner, number)).fetchall()
             if len(found) == number and (bound is None or found[-1] < bound):
                 bound = found[-1]
@@ -264,7 +268,7 @@ class Chooser:
         if spent:
             paid = self._db.execute(_PAID, (self.job, self.run))
             times = [at or now for _, _, at in paid if at < BUSY]
-        elif self._best(1)[0]:
+        elif self._is_any_open():
             return now
         else:
             opening = self._db.one(_NEXT_OPENING, self.job, self.run)
@@ -273,6 +277,12 @@ class Chooser:
         times += self._next_ready(1)
         times += (at for at in self._db.one(_NEXT_END, self.job, self.run) if at)
         return min(times, default=None)
+
+    def _is_any_open(self) -> bool:
+        opened = self._rows.opened.values()
+        if any(_head_of(queue) for queue in opened if self._is_ours(queue)):
+            return True
+        return any(self._db.one(_BEST, self.job, owner, 1) for owner in self._owners)
 
     def _next_ready(self, charged: int) -> list[float]:
         """When the first deferred row that the budget allows is due, if there is one."""

@@ -17,6 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.benchmarks import frontiers
+from tests.benchmarks.machine import touch_memory
 
 if TYPE_CHECKING:
     from tests.benchmarks.redis_server import RedisServer
@@ -99,6 +100,7 @@ class Bench:
                     with path.open("rb") as file:
                         os.fsync(file.fileno())
                     arguments[name] = str(path)
+            touch_memory(folder, self.pick(0, 64, 256))
             return run_child(folder, function, arguments)
 
     def fill(self, fill: Fill) -> Path:

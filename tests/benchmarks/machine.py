@@ -87,3 +87,13 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
+
+
+def touch_memory(folder: Path, megabytes: int) -> None:
+    """Have so much memory at hand. A virtual machine may be given what it touches only then,
+    which doubles the time of the commits that come first."""
+    scratch = folder / "scratch"
+    with scratch.open("wb") as file:
+        for _ in range(megabytes):
+            file.write(bytes(1_000_000))
+    scratch.unlink()
