@@ -262,12 +262,12 @@ class Scheduler(BaseScheduler):
         if len(self._opens) > self._many:
             self._opens = {group: at for group, at in self._opens.items() if at > now}
             self._many = max(_MANY, 2 * len(self._opens))
-        self._due = due = self._frontier.next_due(now)
-        if due is None or not self._engine:
+        before, self._due = self._due, self._frontier.next_due(now)
+        if self._due is None or not self._engine:
             self._wake.cancel()
-        else:
+        elif self._due != before or not self._wake.pending:
             # The engine asks by itself only on activity and every five seconds.
-            self._wake.set(due - now)
+            self._wake.set(self._due - now)
         return None
 
     def _write(

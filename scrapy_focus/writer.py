@@ -132,7 +132,7 @@ class Writer:
                 action()
             for left, at, fetched, size in self._left.values():
                 self._frontier.left(left, at, fetched=fetched, size=size)
-            accepted, _ = self._frontier.settle(outcomes, [], now)
+            accepted = self._frontier.settle(outcomes, [], now)[0] if outcomes else []
             new = self._add(candidates, now) if candidates else []
             if until is not None:
                 leases = self._lease(limit, now, until)

@@ -54,11 +54,12 @@ class Setting:
 _ONE = Setting(1, 0.2, 0.0)
 _SOME = Setting(20, 0.2, 0.0)
 _FULL = Setting(200, 0.2, 0.1)
+_FAR = Setting(200, 0.2, 0.25)
 _SLOW = Setting(200, 2.0, 0.0)
 
 
 def run(bench: Bench) -> Report:
-    settings = bench.pick([_ONE], [_ONE, _SOME, _FULL], [_ONE, _SOME, _FULL, _SLOW])
+    settings = bench.pick([_ONE], [_ONE, _SOME, _FULL], [_ONE, _SOME, _FULL, _FAR, _SLOW])
     warm, seconds = bench.pick((0.2, 0.8), (2.0, 5.0), (4.0, 15.0))
     report = Report("wakeup")
     table = Table(
