@@ -106,10 +106,7 @@ def _settings() -> dict[str, object]:
 def _take(calls: int, hands: Hands) -> Sample:
     watch, flight = Watch(), Flight(hands)
     for _ in range(calls):
-        request = watch.time(hands.scheduler.next_request)
-        if request is None:
-            raise RuntimeError("nothing is handed out although hosts are open")
-        flight.add(request)
+        flight.add(watch.time(hands.take))
     flight.finish()
     return {"successful": watch.figures()}
 

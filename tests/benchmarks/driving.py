@@ -80,6 +80,11 @@ class Hands:
         self._send(signals.response_received, response=response, **about)
         self._slot.remove_request(request)
 
+    def drop(self) -> None:
+        """Let go of all that is in flight: a crawl does not end before."""
+        for request in list(self._slot.inprogress):
+            self._slot.remove_request(request)
+
 
 class Flight:
     """Keeps :data:`WINDOW` requests in flight."""
@@ -115,10 +120,12 @@ def drive(settings: dict[str, Any], action: Callable[[Hands], dict[str, Any]]) -
             engine = self.crawler.engine
             assert engine
             engine.pause()
+            hands = Hands(self.crawler)
             try:
-                result.update(action(Hands(self.crawler)))
+                result.update(action(hands))
             except Exception:  # noqa: BLE001  # whatever it is, the parent shows it
                 result["error"] = traceback.format_exc()
+                hands.drop()
             raise CloseSpider("measured")
             yield
 
