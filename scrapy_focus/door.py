@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
@@ -110,7 +109,7 @@ class Door:
             source.redirected = True
             candidate = crawl.intake.hop(request, source, fingerprint)
         else:
-            candidate = crawl.intake.link(request, fingerprint, time.time())
+            candidate = crawl.intake.link(request, fingerprint, crawl.clock())
         self.check_scope(request, candidate, hop=source is not None)
         crawl.chain.enter(candidate, request)
         check_numbers(candidate)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from scrapy_focus.clock import Clock
 from scrapy_focus.components import build_chain, build_dupefilter, build_policy
 from scrapy_focus.decisions.politeness import Rates
 from scrapy_focus.decisions.scope import InvalidScope, Scope
@@ -57,6 +57,7 @@ class Crawl:
     dupefilter: Any
     pacer: Pacer
     location: Location
+    clock: Clock
     frontier: Frontier
     storage: RequestStorage
     flights: Flights
@@ -91,8 +92,9 @@ def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
     # Scrapy's interactive tools leave a job's frontier as it is.
     tool = engine.is_tool(spider)
     location = Location(None) if tool else find(settings.frontier, crawler.settings)
+    clock = Clock(location.path)
     try:
-        frontier = _open_frontier(settings, location, policy, pacer, rng)
+        frontier = _open_frontier(settings, location, policy, pacer, clock, rng)
     except BaseException:
         location.remove()
         raise
@@ -109,6 +111,7 @@ def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
         dupefilter=dupefilter,
         pacer=pacer,
         location=location,
+        clock=clock,
         frontier=frontier,
         storage=storage,
         flights=flights,
@@ -162,11 +165,17 @@ def read_rates(crawler: Crawler) -> Rates:
 def reopen_frontier(crawl: Crawl) -> Frontier:
     """The job once more, for what arrives after the run has ended."""
     settings = replace(crawl.settings, resume=True)
-    return _open_frontier(settings, crawl.location, crawl.policy, crawl.pacer, random.Random())
+    where, policy, pacer, clock = crawl.location, crawl.policy, crawl.pacer, crawl.clock
+    return _open_frontier(settings, where, policy, pacer, clock, random.Random())
 
 
 def _open_frontier(
-    settings: FocusSettings, location: Location, policy: Any, pacer: Pacer, rng: random.Random
+    settings: FocusSettings,
+    location: Location,
+    policy: Any,
+    pacer: Pacer,
+    clock: Clock,
+    rng: random.Random,
 ) -> Frontier:
     limits = Limits(
         settings.max_pages,
@@ -182,12 +191,13 @@ def _open_frontier(
         location.path,
         settings.job,
         pace=pacer,
-        now=time.time(),
+        now=clock(),
         resume=settings.resume,
         limits=limits,
         order=order,
         policy=name,
         full=settings.full,
+        ahead=clock.ahead,
         rng=rng,
     )
     if frontier.policy_before != name and hasattr(policy, "rank"):
@@ -199,7 +209,7 @@ def _open_frontier(
 
 def _say_hello(crawl: Crawl) -> None:
     frontier, extra = crawl.frontier, {"spider": crawl.spider}
-    counts = frontier.counts(time.time())
+    counts = frontier.counts(crawl.clock())
     forced = frontier.start == "restarted" and crawl.settings.resume is False
     start = "forced" if forced else frontier.start
     for line in first_lines(frontier.name, crawl.settings.job, start, frontier.generation, counts):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.robotstxt import RobotParser
 
+    from scrapy_focus.clock import Clock
     from scrapy_focus.engine import Engine
     from scrapy_focus.flights import Flight
     from scrapy_focus.frontier import Frontier
@@ -81,8 +82,9 @@ class Pacer:
         self._failures: dict[str, _Trouble] = {}
         self._refusals: dict[str, _Trouble] = {}
 
-    def attach(self, frontier: Frontier, writer: Writer) -> None:
-        """Name the frontier to tell, through its writer."""
+    def attach(self, frontier: Frontier, writer: Writer, clock: Clock) -> None:
+        """Name the frontier to tell, through its writer, and its clock."""
+        self._clock = clock
         self._frontier = frontier
         self._writer = writer
 
@@ -114,7 +116,7 @@ class Pacer:
         """A group's robots.txt is known, or will never be: open it to its full width."""
         if self._robots and group not in self._known:
             self._known.add(group)
-            self._writer.event(lambda: self._frontier.touch(group, time.time()))
+            self._writer.event(lambda: self._frontier.touch(group, self._clock()))
 
     def slow_down(self, request: Request, flight: Flight | None) -> str:
         """Set the request's downloader slot to the pace of its group, which is returned."""
@@ -142,7 +144,7 @@ class Pacer:
             self._refusals.pop(group, None)
             return
         streak = self._refusals.setdefault(group, _Trouble()).count(flight, now)
-        asked = parse_retry_after(response.headers.get("Retry-After"), now)
+        asked = parse_retry_after(response.headers.get("Retry-After"), time.time())
         if asked is not None:
             wait, clamped = clamp_delay(asked, self._longest)
             if clamped:
@@ -184,9 +186,9 @@ class Pacer:
         # would be due together with it.
         self.slow_down(request, None)
         ready = fetched + self.least_gap(group)
-        if ready - time.time() > _SHORT:
+        if ready - self._clock() > _SHORT:
             self._early[group] = ready
-        while not self._engine.closing and 0 < (wait := ready - time.time()) <= _SHORT:
+        while not self._engine.closing and 0 < (wait := ready - self._clock()) <= _SHORT:
             await sleep(min(wait, 0.2))
         self._engine.wake()
 

@@ -126,16 +126,17 @@ class Scheduler(BaseScheduler):
             logger.error("%s", error, extra={"spider": spider})
             raise
         self._engine = crawl.engine
+        self._clock = crawl.clock
         self._frontier = crawl.frontier
         self._stats = crawl.stats
         self._count = crawl.stats.inc_value  # looking it up takes as long as what it does
         self._writer = Writer(crawl.frontier, self._on_added, self._on_settled, self._on_refused)
         self._door = Door(crawl, self._writer, self._recent, self._on_entered)
         crawl.engine.seeds.offered = self._door.offered
-        crawl.engine.quiet = lambda: not crawl.gate and self._is_quiet(time.time())
+        crawl.engine.quiet = lambda: not crawl.gate and self._is_quiet(self._clock())
         self._others = crawl.frontier.start == "joined"
         self._knows_all = crawl.frontier.start in ("new", "restarted")
-        crawl.pacer.attach(crawl.frontier, self._writer)
+        crawl.pacer.attach(crawl.frontier, self._writer, crawl.clock)
         crawl.identity.attach(self._seen)
         if crawl.dupefilter is not crawl.identity:
             crawl.dupefilter.open()
@@ -178,7 +179,7 @@ class Scheduler(BaseScheduler):
         gate = self._crawl.gate
         if gate and (flight := gate.next()):
             return self._fly(flight)
-        now = time.time()
+        now = self._clock()
         if self._is_quiet(now):
             return None
         try:
@@ -203,7 +204,7 @@ class Scheduler(BaseScheduler):
             return False
         if self._ahead or self._writer.promising or self._others or self._crawl.gate:
             return True
-        now = time.time()
+        now = self._clock()
         try:
             due = self._frontier.next_due(now)
         except FrontierError:
@@ -326,7 +327,7 @@ class Scheduler(BaseScheduler):
     def _is_shut(self, group: str) -> bool:
         """Whether this run alone keeps a host cooling or busy: a URL more changes nothing."""
         assert self._crawl
-        if self._opens.get(group, 0.0) > time.time():
+        if self._opens.get(group, 0.0) > self._clock():
             return True
         cap = self._crawl.pacer.cap(group)
         return 0 < cap <= self._crawl.flights.places(group)
@@ -377,7 +378,7 @@ class Scheduler(BaseScheduler):
     def _flush(self, *, soon: bool = False) -> None:
         if self._is_busy:
             return
-        now = time.time()
+        now = self._clock()
         try:
             if self._engine and self._writer.behind:
                 self._catch_up(now)
@@ -417,7 +418,7 @@ class Scheduler(BaseScheduler):
         """Renew leases, count the seconds, look for other runs."""
         self._upkeep.set(_UPKEEP)
         try:
-            self._keep_up(time.time())
+            self._keep_up(self._clock())
         except FrontierBusy:
             pass  # the next look does it
         except FrontierError as error:
@@ -434,6 +435,10 @@ class Scheduler(BaseScheduler):
             if ending:
                 self._frontier.renew(ending, now + self._lease_time)
         self._beaten += elapsed
+        # This process was stopped for longer than its leases: others have been there since.
+        lost = [f.request for f in flights if f.lease.until <= now]
+        if lost:
+            self._engine.drop_queued(lost)
         others = self._frontier.others(now)
         if self._others or others or self._frontier.spent() != before:
             self._on_wake()
@@ -446,7 +451,7 @@ class Scheduler(BaseScheduler):
     def _on_sweep(self) -> None:
         """Clear old generations away, a little at a time."""
         try:
-            more = self._frontier.clear(_CLEARED, time.time())
+            more = self._frontier.clear(_CLEARED, self._clock())
         except FrontierBusy:
             more = True
         except FrontierError as error:
@@ -475,7 +480,7 @@ class Scheduler(BaseScheduler):
         assert self._crawl
         if not self._open or self._failed:
             return
-        now = time.time()
+        now = self._clock()
         try:
             self._write(now)
             self._others = self._frontier.others(now)
@@ -495,7 +500,7 @@ class Scheduler(BaseScheduler):
 
     def _close(self, reason: str) -> None:
         assert self._crawl
-        now = time.time()
+        now = self._clock()
         frontier = self._frontier
         self._give_back()
         for flight in self._crawl.gate.drain():
@@ -540,8 +545,10 @@ class Scheduler(BaseScheduler):
             self._frontier = reopen_frontier(self._crawl)
             self._writer.attach(self._frontier)
             taken = self._door.enter(request)
-            self._writer.flush(time.time())
-            self._frontier.close(self._reason, finished=self._reason == "finished", now=time.time())
+            self._writer.flush(self._clock())
+            self._frontier.close(
+                self._reason, finished=self._reason == "finished", now=self._clock()
+            )
         except FrontierError as error:
             logger.error("Cannot store %s: %s", request, error)
             return False
@@ -572,7 +579,7 @@ class Scheduler(BaseScheduler):
 
     def _say_goodbye(self, reason: str) -> None:
         assert self._crawl
-        counts = self._frontier.counts(time.time())
+        counts = self._frontier.counts(self._clock())
         for name in ("waiting", "pages", "bytes"):
             self._stats.set_value(f"focus/{name}", getattr(counts, name))
         if self._crawl.location.path is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -41,6 +40,7 @@ class Watcher:
         self._crawl = crawl
         self._flights = crawl.flights
         self._pacer = crawl.pacer
+        self._clock = crawl.clock
         self._writer = writer
         self._changed = changed
         self._finished = finished
@@ -53,13 +53,14 @@ class Watcher:
         connect(crawl.gate.robots_parsed, signals.robots_parsed)
 
     def _reached(self, request: Request) -> None:
-        flight, now = self._flights.get(request), time.time()
+        flight, now = self._flights.get(request), self._clock()
         if flight:
             self._flights.reached(flight, request.meta.get("download_slot"))
             self._crawl.gate.settle(request)
             if self._crawl.gate:
                 self._crawl.engine.wake()
-        if flight and self._pacer.is_early(flight, now):
+        # A process that was stopped for long may have lost its leases: others have been there.
+        if flight and (flight.lease.until <= now or self._pacer.is_early(flight, now)):
             self._pacer.slow_down(request, flight)
             self._crawl.engine.take_back(request)
         else:
@@ -71,13 +72,13 @@ class Watcher:
         if flight:
             flight.downloaded = True
             flight.size += len(response.body)
-            self._pacer.answered(response, flight, time.time())
+            self._pacer.answered(response, flight, self._clock())
 
     def _left(self, request: Request) -> None:
         flight = self._flights.get(request)
         if not flight:
             return
-        now = time.time()
+        now = self._clock()
         self._flights.leave(flight)
         if not flight.downloaded:
             # Sent from a finally clause: the exception that ended the download is at hand.
@@ -99,7 +100,7 @@ class Watcher:
             self._flights.leave(flight)
             self._crawl.gate.left(flight.request)
             self._pacer.settle_robots(flight.lease.candidate.group)
-            self._writer.left(flight.lease, time.time(), fetched=False)
+            self._writer.left(flight.lease, self._clock(), fetched=False)
             self._changed()
 
     def leaving(self, request: Request) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
+from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
 from scrapy_focus.commands.text import shown
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_name
@@ -141,7 +141,7 @@ def check(args: list[str], opts: argparse.Namespace) -> None:
 
 def stats(db: Database, opts: argparse.Namespace) -> Iterator[str]:
     """The lines of ``scrapy frontier stats``."""
-    now = time.time()
+    now = Clock(db.path)()
     reports = read_jobs(db, choose(db, find_jobs(db, old=opts.all), opts.job), now)
     if opts.json:
         yield views.stats_json(db.path, reports, now)
@@ -154,7 +154,7 @@ def urls(db: Database, opts: argparse.Namespace) -> Iterator[str]:
     limit = _LIMIT if opts.limit is None else opts.limit or None
     found = opts.json
     for job in choose(db, find_jobs(db, old=opts.all), opts.job):
-        now = time.time()
+        now = Clock(db.path)()
         rows = read_urls(db, job.id, now, state=opts.state, host=opts.host, limit=limit)
         if opts.json:
             yield from (views.url_json(job, row) for row in rows)

@@ -186,7 +186,7 @@ class Frontier(ABC):
 
     @abstractmethod
     def renew(self, leases: Iterable[Lease], until: float) -> None:
-        """Hold these leases until *until*."""
+        """Hold these leases until *until*. Of one that was lost ``until`` stays as it was."""
 
     @abstractmethod
     def pace(self, group: str, delay: float, now: float) -> None:

@@ -41,6 +41,10 @@ _REPAIR = (
     " held = CASE WHEN held > touched THEN ?1 + held - touched ELSE held END, touched = ?1"
     " WHERE touched > ?1 + 60"
 )
+# Of a host that nothing was leased of, only robots.txt was fetched: it waits for its own delay.
+_REPAIR_PACED = (
+    "UPDATE hosts SET next_at = ?1 + delay WHERE touched = 0 AND next_at > ?1 + delay + 60"
+)
 _FREE = "UPDATE urls SET ready_at = 0, run = NULL, in_flight = 0 WHERE id = ?"
 # Served by runs_open and urls_leased.
 _OTHERS = (
@@ -92,15 +96,22 @@ class Jobs:
     """Starts and ends this run of a job, and cleans up after runs that died.
 
     :param reopen: what to call when a host has fewer requests in flight than before
+    :param ahead: how far the run's clock is ahead of the monotonic one
     """
 
     def __init__(
-        self, db: Database, rows: Rows, ledger: Ledger, reopen: Callable[[Host, float], None]
+        self,
+        db: Database,
+        rows: Rows,
+        ledger: Ledger,
+        reopen: Callable[[Host, float], None],
+        ahead: float | None,
     ) -> None:
         self._db = db
         self._rows = rows
         self._ledger = ledger
         self._reopen = reopen
+        self._ahead = ahead
         self._lock: RunLock | None = None
         self._job = self._run = 0
         self._swept = 0
@@ -117,12 +128,13 @@ class Jobs:
         """
         # The lock comes before the row: a run without a lock counts as dead.
         try:
-            self._lock = RunLock(self._db.path)
+            self._lock = RunLock(self._db.path, self._ahead)
         except OSError as error:
             raise FrontierError(
                 f"The folder of the frontier {self._db.path} takes no lock file: {error.strerror}."
             ) from error
         self._db.execute(_REPAIR, (now,))
+        self._db.execute(_REPAIR_PACED, (now,))
         self.recover(now)
         self._recount(now)
         last = self._db.one(

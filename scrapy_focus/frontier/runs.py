@@ -23,14 +23,18 @@ class RunLock:
     ``flock`` belongs to the open file, not to the process: several crawlers in one
     process do not lose each other's locks, and a process id that the system uses again
     means nothing.
+
+    :param ahead: how far the run's clock is ahead of the monotonic one, for runs that join it
     """
 
-    def __init__(self, frontier: Path) -> None:
+    def __init__(self, frontier: Path, ahead: float | None = None) -> None:
         self.token = uuid.uuid4().hex
         self._path = lock_path(frontier, self.token)
         self._file: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         if sys.platform != "win32":
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if ahead is not None:
+            os.write(self._file, repr(ahead).encode())
 
     def release(self) -> None:
         """Give the lock back and remove its file."""
@@ -99,6 +103,23 @@ def is_alive(frontier: Path, token: str) -> bool:
     finally:
         os.close(file)
     return False
+
+
+def clock_of(frontier: Path) -> float | None:
+    """How far the clock of the runs that are at a frontier is ahead of the monotonic one, if
+    there are any."""
+    if sys.platform == "win32":
+        return None  # a file of a run that is dead looks the same
+    prefix = f"{frontier.name}.run-"
+    try:
+        names = [p.name for p in frontier.parent.iterdir() if p.name.startswith(prefix)]
+    except OSError:
+        return None  # opening the frontier will say why
+    for name in names:
+        if is_alive(frontier, name[len(prefix) :]):
+            with suppress(OSError, ValueError):
+                return float(frontier.with_name(name).read_text())
+    return None
 
 
 def forget(frontier: Path, token: str) -> None:

@@ -78,6 +78,7 @@ class SQLiteFrontier(Frontier):
         ``True``: go on; ``False``: start over, unless another run is at it
     :param policy: name of the policy, kept with the job to see that it changed
     :param full: a power cut loses nothing settled
+    :param ahead: how far the caller's clock is ahead of the monotonic one, for runs that join
     """
 
     def __init__(  # noqa: PLR0913
@@ -92,6 +93,7 @@ class SQLiteFrontier(Frontier):
         order: Order = Order(),
         policy: str = "",
         full: bool = False,
+        ahead: float | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.name = str(path)
@@ -112,7 +114,7 @@ class SQLiteFrontier(Frontier):
         self._rows = Rows(db)
         self._ledger = Ledger(db, self._rows, limits)
         self._chooser = Chooser(db, self._rows, self._ledger, order, rng or random.Random())
-        self._jobs = Jobs(db, self._rows, self._ledger, self._reopen)
+        self._jobs = Jobs(db, self._rows, self._ledger, self._reopen, ahead)
         self._job = self._run = 0
         try:
             with self.transaction():
@@ -368,8 +370,10 @@ class SQLiteFrontier(Frontier):
     def renew(self, leases: Iterable[Lease], until: float) -> None:
         with self.transaction():
             for lease in leases:
-                self._db.execute(_RENEW, (until, lease.id, lease.fence, self._run))
-                lease.until = until
+                values = (until, lease.id, lease.fence, self._run)
+                # One that is lost stays as it was, so that it is known to have ended.
+                if self._db.execute(_RENEW, values).rowcount == 1:
+                    lease.until = until
 
     # -- hosts ----------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from scrapy_focus.frontier import ASIDE, Counts, Ending, Limits, Order
+from scrapy_focus.frontier.runs import clock_of
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
 from .helpers import (
@@ -14,6 +15,7 @@ from .helpers import (
     T0,
     Paces,
     SQLiteStore,
+    abandon,
     drain,
     end,
     offer,
@@ -118,6 +120,26 @@ class TestClock(SQLiteStore):
         assert again.next_due(T0) == T0 + 10
         assert take_urls(again, now=T0 + 10) == ["a/1"]
         assert again.next_due(T0 + 10) == T0 + 70
+
+    def test_of_a_host_whose_robots_txt_alone_was_fetched(self) -> None:
+        """Nothing was handed out of it, so nothing says when it was touched."""
+        first = self.open(now=T0 + 86_400)
+        offer(first, "a/1", now=T0 + 86_400)
+        first.pace("a", 20.0, T0 + 86_400)
+        first.close("shutdown", finished=False, now=T0 + 86_400)
+        again = self.open(now=T0)
+        assert again.next_due(T0) == T0 + 20
+        assert take(again, now=T0 + 19) == []
+        assert take_urls(again, now=T0 + 20) == ["a/1"]
+
+    def test_that_runs_share(self) -> None:
+        """Who comes takes over the clock of who is there, and of nobody who has died."""
+        assert clock_of(self.path) is None
+        first, second = self.open(ahead=5.5), self.open("other")
+        assert clock_of(self.path) == 5.5
+        abandon(first)
+        assert clock_of(self.path) is None
+        second.close("shutdown", finished=False, now=T0)
 
     def test_of_two_processes_that_differ_a_little(self) -> None:
         first = self.open(now=T0 + 2, paces=Paces(10.0))

@@ -441,6 +441,7 @@ class TestEndedLeases(SQLiteStore):
         assert take_urls(second, now=T0 + 30) == ["a/1"]
         first.renew([lease], T0 + 900)
         assert second.counts(T0).leased == 1
+        assert lease.until == T0 + 30, "it is lost, and must not look as if it were not"
 
     def test_others(self) -> None:
         first, second = self.both()
