@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.paced import Crawl, gaps
 from tests.project import Project
 from tests.site import Answer, Hit, Site, links
 
@@ -91,6 +92,50 @@ def test_nobody_starts_over_what_another_is_at(tmp_path: Path) -> None:
     assert [run.reason for run in runs] == ["finished", "finished"]
     assert "(generation 1), joined, another run is at it" in runs[1].log
     web.assert_whole(first, second)
+
+
+@pytest.mark.parametrize("jobs", [["one", "one", "one"], ["one", "two"]], ids=["one", "two"])
+def test_processes_that_are_killed(tmp_path: Path, jobs: list[str]) -> None:
+    """On one job or on several: only what was in flight at a kill is fetched again, and all
+    of them together leave each host its delay."""
+    delay, kills = 0.06, 2
+    crawls: list[Crawl] = []
+    for number, job in enumerate(jobs):
+        address = f"sqlite:///{tmp_path / 'frontier.db'}"
+        crawl = Crawl(
+            tmp_path / str(number),
+            ROBOTSTXT_OBEY=False,
+            FOCUS_FRONTIER=address,
+            FOCUS_JOB=job,
+            DOWNLOAD_DELAY=delay,
+            RANDOMIZE_DOWNLOAD_DELAY=False,
+        )
+        crawls.append(crawl)
+    with Web() as web:
+        arguments = ["crawl", "follow", "-a", f"url={web.page(0)}"]
+        processes = [crawl.start(*arguments) for crawl in crawls]
+        for kill in range(kills):
+            wanted = len(web.log) + 60
+            victim = crawls[kill]
+            victim.wait_until(processes[kill], lambda n=wanted: len(web.log) >= n)
+            assert processes[kill].poll() is None
+            processes[kill].kill()
+            victim.wait(processes[kill])
+            processes[kill] = victim.start(*arguments)
+        runs = [c.wait(process) for c, process in zip(crawls, processes, strict=True)]
+    for run in runs:
+        assert run.reason == "finished"
+        assert "Traceback" not in run.log
+        assert "locked" not in run.log
+    number = len(set(jobs))
+    hits = Counter(web.url(hit.path, hit.host) for hit in web.log)
+    assert set(hits) == {web.page(n) for n in range(PAGES)}
+    assert min(hits.values()) == number
+    assert sum(hits.values()) <= number * PAGES + 16 * kills
+    for host in HOSTS:
+        times = sorted(t for crawl in crawls for t in crawl.sent(f"http://{host}:"))
+        # Half of it is for a busy machine, which may hold a process between lease and request.
+        assert min(gaps(times)) > delay / 2
 
 
 SCRIPT = """
