@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: For how many seconds start requests are read without a pause.
 _TURN = 0.002
+#: Seconds for which a slot sends nothing while a request is taken back.
+_MOMENT = 0.05
 
 
 class Engine:
@@ -137,7 +139,9 @@ class Engine:
         """Take a request back that has just reached the downloader, before it is sent."""
         slot = self.slot(request.meta.get("download_slot"))
         if slot is not None:
-            # Its delay is what the site asks for: this lets it count from now on.
+            # A delay that counts from now on keeps the slot from sending anything in this turn.
+            # It is set anew for the next request.
+            slot.delay = max(slot.delay, _MOMENT)
             slot.lastseen = time.monotonic()
         call_later(0, self.drop_queued, [request])
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import subprocess
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from scrapy_focus.clock import Clock
 from tests.paced import EXACT
 from tests.project import Project
 from tests.site import Answer, Hit, Site, links
@@ -36,6 +41,59 @@ _time.time = _shifted
 def set_clock(folder: Path, by: float) -> None:
     (folder / "new").write_text(str(by))
     (folder / "new").rename(folder / "shift")
+
+
+class TestClock:
+    """The clock of a run."""
+
+    @pytest.mark.parametrize("step", [HOUR, -HOUR, DAY, -DAY])
+    def test_does_not_jump(self, monkeypatch: pytest.MonkeyPatch, step: float) -> None:
+        clock, real = Clock(None), time.time
+        before = clock()
+        assert abs(before - real()) < 60
+        monkeypatch.setattr(time, "time", lambda: real() + step)
+        assert before <= clock() < before + 60
+
+    @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="another system")
+    def test_runs_on_while_the_machine_is_suspended(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = time.clock_gettime
+        asleep = 0.0
+
+        def gettime(which: int) -> float:
+            return real(which) + (asleep if which == time.CLOCK_BOOTTIME else 0)
+
+        monkeypatch.setattr(time, "clock_gettime", gettime)
+        clock = Clock(None)
+        before = clock()
+        asleep = 8.0 * HOUR
+        assert before + asleep <= clock() < before + asleep + 60
+
+
+@pytest.mark.parametrize(
+    ("step", "sign"), [(HOUR, signal.SIGKILL), (-DAY, signal.SIGINT)], ids=["killed", "closed"]
+)
+def test_the_clock_is_set_between_two_runs(tmp_path: Path, step: float, sign: int) -> None:
+    """A host's pace is neither forgotten nor kept for a day."""
+    wait = 4
+    crawl = Project(tmp_path / "p", SHIFTED, ROBOTSTXT_OBEY=False)
+
+    def answer(hit: Hit) -> Answer | str:
+        if len(site.log) > 1:
+            return links("/1")
+        return Answer(status=503, headers={"Retry-After": str(wait)})
+
+    def is_held() -> bool:
+        return bool(site.log) and crawl.rows("SELECT held > 0 FROM hosts") == [(1,)]
+
+    with Site(answer) as site:
+        crawl.crawl_until(is_held, f"url={site.url('/0')}", sign=sign)
+        assert site.paths() == ["/0"]
+        set_clock(crawl.folder, step)
+        run = crawl.crawl("follow", f"url={site.url('/0')}", timeout=30)
+        assert run.reason == "finished"
+        assert site.paths() == ["/0", "/0", "/1"]
+        # The server may have been late to read the first.
+        assert site.gaps(site.hosts[0])[0] > wait - 0.5
 
 
 @pytest.mark.parametrize("step", [HOUR, -DAY])
@@ -114,3 +172,91 @@ def test_a_stopped_process_loses_what_it_had(tmp_path: Path) -> None:
         assert first.rows("SELECT added, done, leased, finished IS NULL FROM jobs") == [
             (10, 10, 0, 0)
         ]
+
+
+SHORT = """
+from scrapy_focus import Scheduler
+
+
+class ShortLeases(Scheduler):
+    def __init__(self, crawler):
+        super().__init__(crawler)
+        self._lease_time = 3.0
+
+
+class Files(Follow):
+    \"\"\"Yields files, which wait for their turn in the downloader, and a link.\"\"\"
+
+    name = "files"
+
+    def parse(self, response):
+        yield from super().parse(response)
+        if response.url == self.url:
+            yield {"file_urls": [self.url + f"file{n}" for n in range(3)]}
+"""
+
+
+@contextmanager
+def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def short_leases(folder: Path, **settings: object) -> tuple[Project, Project]:
+    """Two projects that share a frontier, whose leases last for seconds."""
+    settings["SCHEDULER"] = "spiders.ShortLeases"
+    settings["DUPEFILTER_CLASS"] = "scrapy_focus.DupeFilter"
+    first = Project(folder / "first", SHORT, **settings)
+    address = f"sqlite:///{first.frontier}"
+    return first, Project(folder / "second", SHORT, FOCUS_FRONTIER=address, **settings)
+
+
+def test_what_waits_for_robots_txt_while_its_process_is_stopped(tmp_path: Path) -> None:
+    """Another one fetches it meanwhile. It is not fetched again."""
+    first, second = short_leases(tmp_path, ROBOTSTXT_OBEY=True)
+
+    def answer(hit: Hit) -> Answer | str:
+        if hit.path == "/robots.txt":
+            return Answer("", delay=1.0 if len(site.log) == 1 else 0.0)
+        return links("/1", "/2")
+
+    with Site(answer) as site:
+        arguments = ["crawl", "follow", "-a", f"url={site.url('/0')}"]
+        one = first.start(*arguments)
+        first.wait_until(one, lambda: bool(site.log))
+        with stopped(one):
+            assert second.wait(second.start(*arguments)).reason == "finished"
+            assert sorted(site.paths()) == ["/0", "/1", "/2"]
+        run = first.wait(one)
+    assert run.reason == "finished"
+    assert run.stats["focus/stale"] == 1
+    assert sorted(site.paths()) == ["/0", "/1", "/2"]
+
+
+def test_what_waits_in_the_downloader_while_its_process_is_stopped(tmp_path: Path) -> None:
+    """Behind files, which go past the frontier."""
+    first, second = short_leases(
+        tmp_path,
+        ROBOTSTXT_OBEY=False,
+        FOCUS_JOB="one",
+        DOWNLOAD_DELAY=1.0,
+        RANDOMIZE_DOWNLOAD_DELAY=False,
+        ITEM_PIPELINES={"scrapy.pipelines.files.FilesPipeline": 1},
+        FILES_STORE=str(tmp_path / "files"),
+    )
+    with Site(lambda hit: links("/1") if hit.path == "/" else "") as site:
+        url = f"url={site.url('/')}"
+        one = first.start("crawl", "files", "-a", url)
+        leased = "SELECT 1 FROM urls WHERE url LIKE '%/1' AND run IS NOT NULL"
+        first.wait_until(one, lambda: bool(site.log and first.rows(leased)))
+        assert "/1" not in site.paths()
+        with stopped(one):
+            assert second.wait(second.start("crawl", "follow", "-a", url)).reason == "finished"
+            assert site.paths().count("/1") == 1
+        run = first.wait(one)
+    assert run.reason == "finished"
+    assert run.stats["focus/stale"] == 2  # the page's files were still on their way
+    assert site.paths().count("/1") == 1

@@ -12,7 +12,7 @@ from scrapy_focus.frontier.contract import ASIDE
 from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.ledger import Ledger
 from scrapy_focus.frontier.rows import Host, Rows
-from scrapy_focus.frontier.runs import RunLock, forget, is_alive
+from scrapy_focus.frontier.runs import RunLock, find_boot, forget, is_alive
 
 _LEASED_ROW = "u.id, u.queue, u.in_flight, u.rank, u.charged"
 # Served by urls_leased.
@@ -35,11 +35,22 @@ _READ_AGAIN = (
     "UPDATE urls SET ready_at = 1 WHERE job = ? AND charged IN (0, 1) AND state = 0"
     " AND ready_at > 0 AND ready_at = ? AND run IS NULL"
 )
-# What was touched in the future was touched by a clock that has been put right since.
+# How far the last run's clock was ahead of the steady one, if nobody is at the frontier. Served
+# by runs_open.
+_LAST_CLOCK = (
+    "SELECT ahead FROM runs WHERE id = (SELECT max(id) FROM runs) AND boot = ?"
+    " AND ahead IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs WHERE ended IS NULL)"
+)
+# The clock was set since then: what was left of a host's pace, or has passed, is as it was.
+_FOLLOW = (
+    "UPDATE hosts SET next_at = next_at + ?1, held = held + ?1,"
+    " touched = CASE WHEN touched > 0 THEN touched + ?1 ELSE 0 END"
+)
+# Where it cannot be told how far: what was touched in the future was touched by a clock that has
+# been put right since.
 _REPAIR = (
     "UPDATE hosts SET next_at = ?1 + max(0, next_at - touched),"
-    " held = CASE WHEN held > touched THEN ?1 + held - touched ELSE held END, touched = ?1"
-    " WHERE touched > ?1 + 60"
+    " held = ?1 + max(0, held - touched), touched = ?1 WHERE touched > ?1 + 60"
 )
 # Of a host that nothing was leased of, only robots.txt was fetched: it waits for its own delay.
 _REPAIR_PACED = (
@@ -76,6 +87,8 @@ _CLEAR_HOSTS = (
     " AND NOT EXISTS (SELECT 1 FROM queues WHERE pace = hosts.id)"
 )
 
+#: Seconds that two clocks must differ by for one to have been set.
+_SET = 0.01
 #: Seconds that an empty host is remembered after it may be touched again.
 _REMEMBERED = 3600.0
 
@@ -96,7 +109,7 @@ class Jobs:
     """Starts and ends this run of a job, and cleans up after runs that died.
 
     :param reopen: what to call when a host has fewer requests in flight than before
-    :param ahead: how far the run's clock is ahead of the monotonic one
+    :param ahead: how far the run's clock is ahead of the steady one
     """
 
     def __init__(
@@ -112,6 +125,7 @@ class Jobs:
         self._ledger = ledger
         self._reopen = reopen
         self._ahead = ahead
+        self._boot = None if ahead is None else find_boot()
         self._lock: RunLock | None = None
         self._job = self._run = 0
         self._swept = 0
@@ -133,9 +147,8 @@ class Jobs:
             raise FrontierError(
                 f"The folder of the frontier {self._db.path} takes no lock file: {error.strerror}."
             ) from error
-        self._db.execute(_REPAIR, (now,))
-        self._db.execute(_REPAIR_PACED, (now,))
         self.recover(now)
+        self._follow_clock(now)
         self._recount(now)
         last = self._db.one(
             "SELECT id, generation, finished, policy FROM jobs WHERE name = ?"
@@ -155,12 +168,21 @@ class Jobs:
                 "UPDATE jobs SET finished = NULL, policy = ? WHERE id = ?", (policy, job)
             )
         run = self._db.insert(
-            "INSERT INTO runs (job, token, pid, started) VALUES (?, ?, ?, ?)",
-            *(job, self._lock.token, os.getpid(), now),
+            "INSERT INTO runs (job, token, pid, started, ahead, boot) VALUES (?, ?, ?, ?, ?, ?)",
+            *(job, self._lock.token, os.getpid(), now, self._ahead, self._boot),
         )
         self._job, self._run = job, run
         kept = last[3] if last and start in ("resumed", "joined") else policy
         return Joined(job, run, start, generation, kept)
+
+    def _follow_clock(self, now: float) -> None:
+        """Let the hosts' times be those of this run's clock, whatever wrote them."""
+        last = self._db.one(_LAST_CLOCK, self._boot)
+        if last and self._ahead is not None and abs(self._ahead - last[0]) > _SET:
+            self._db.execute(_FOLLOW, (self._ahead - last[0],))
+        self._db.execute(_REPAIR, (now,))
+        self._db.execute(_REPAIR_PACED, (now,))
+        self._rows.forget()
 
     def _start(self, last: Any, resume: bool | None) -> str:
         if last is None:

@@ -24,7 +24,7 @@ class RunLock:
     process do not lose each other's locks, and a process id that the system uses again
     means nothing.
 
-    :param ahead: how far the run's clock is ahead of the monotonic one, for runs that join it
+    :param ahead: how far the run's clock is ahead of the steady one, for runs that join it
     """
 
     def __init__(self, frontier: Path, ahead: float | None = None) -> None:
@@ -43,6 +43,14 @@ class RunLock:
             self._file = None
             with suppress(OSError):
                 self._path.unlink()
+
+
+def find_boot() -> str | None:
+    """Which of the machine's starts its steady clock counts from, where that can be told."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
 
 
 class Company:
@@ -106,8 +114,8 @@ def is_alive(frontier: Path, token: str) -> bool:
 
 
 def clock_of(frontier: Path) -> float | None:
-    """How far the clock of the runs that are at a frontier is ahead of the monotonic one, if
-    there are any."""
+    """How far the clock of the runs that are at a frontier is ahead of the steady one, if there
+    are any."""
     if sys.platform == "win32":
         return None  # a file of a run that is dead looks the same
     prefix = f"{frontier.name}.run-"

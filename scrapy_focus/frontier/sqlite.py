@@ -78,7 +78,8 @@ class SQLiteFrontier(Frontier):
         ``True``: go on; ``False``: start over, unless another run is at it
     :param policy: name of the policy, kept with the job to see that it changed
     :param full: a power cut loses nothing settled
-    :param ahead: how far the caller's clock is ahead of the monotonic one, for runs that join
+    :param ahead: how far the caller's clock is ahead of one that nobody sets, which runs that join
+        and the next one must know
     """
 
     def __init__(  # noqa: PLR0913

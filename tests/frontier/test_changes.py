@@ -141,6 +141,64 @@ class TestClock(SQLiteStore):
         assert clock_of(self.path) is None
         second.close("shutdown", finished=False, now=T0)
 
+    @pytest.mark.parametrize("killed", [True, False], ids=["killed", "closed"])
+    @pytest.mark.parametrize("step", [3600.0, -3600.0, 86_400.0, -86_400.0])
+    def test_that_was_set_between_two_runs(self, step: float, killed: bool) -> None:
+        """What is left of a host's pace and of a hold is the same."""
+        first = self.open(paces=Paces(20.0), ahead=100.0)
+        offer(first, "a/1", "a/2", "b/1", "b/2", "c/1")
+        end(first, take(first, 2))
+        first.hold("b", T0 + 70, T0)
+        if killed:
+            abandon(first)
+        else:
+            first.close("shutdown", finished=False, now=T0 + 4)
+        now = T0 + 5 + step
+        again = self.open(now=now, ahead=100.0 + step)
+        assert take_urls(again, now=now) == ["c/1"]
+        assert again.next_due(now) == now + 15
+        assert take_urls(again, now=now + 15) == ["a/2"]
+        assert again.next_due(now + 15) == now + 65
+        assert take_urls(again, now=now + 65) == ["b/2"]
+
+    def test_that_ran_on_while_nobody_was_there(self) -> None:
+        first = self.open(paces=Paces(20.0), ahead=100.0)
+        offer(first, "a/1", "a/2")
+        end(first, take(first))
+        first.close("shutdown", finished=False, now=T0)
+        # To two readings of two clocks a moment has passed between them.
+        assert self.open(now=T0 + 15, ahead=100.001).next_due(T0 + 15) == T0 + 20
+
+    def test_of_another_start_of_the_machine(self) -> None:
+        """How far it was ahead says nothing then."""
+        first = self.open(paces=Paces(20.0), ahead=100.0)
+        offer(first, "a/1", "a/2")
+        end(first, take(first))
+        first.close("shutdown", finished=False, now=T0)
+        first = self.open(now=T0 + 10, ahead=100.0)
+        first._db.execute("UPDATE runs SET boot = 'another'")
+        first.close("shutdown", finished=False, now=T0 + 10)
+        assert self.open(now=T0 + 15, ahead=5000.0).next_due(T0 + 15) == T0 + 20
+
+    def test_that_somebody_still_goes_by(self) -> None:
+        """Two that begin as the clock is set do not see each other yet."""
+        first = self.open(paces=Paces(20.0), ahead=100.0)
+        offer(first, "a/1", "a/2")
+        end(first, take(first))
+        self.open("other", now=T0 + 30, ahead=130.0)
+        assert first.next_due(T0) == T0 + 20
+        assert self.rows("SELECT next_at FROM hosts") == [(T0 + 20,)]
+
+    def test_that_held_a_host_and_touched_it_afterwards(self) -> None:
+        """A hold that was over is over."""
+        then = T0 + 86_400
+        first = self.open(now=then)
+        offer(first, "a/1", "a/2", now=then)
+        first.hold("a", then + 60, then)
+        end(first, take(first, now=then + 61), now=then + 61)
+        first.close("shutdown", finished=False, now=then + 61)
+        assert take_urls(self.open(now=T0)) == ["a/2"]
+
     def test_of_two_processes_that_differ_a_little(self) -> None:
         first = self.open(now=T0 + 2, paces=Paces(10.0))
         offer(first, "a/1", "a/2", now=T0 + 2)
