@@ -101,11 +101,7 @@ class Project:
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """What the frontier's file says to a query; it is only read."""
-        connection = sqlite3.connect(f"file:{self.frontier}?mode=ro", uri=True)
-        try:
-            return connection.execute(sql, values).fetchall()
-        finally:
-            connection.close()
+        return rows(self.frontier, sql, *values)
 
     @property
     def pages(self) -> list[str]:
@@ -200,6 +196,15 @@ class Project:
         if process.poll() is None:
             process.send_signal(sign)
         return self.wait(process, timeout)
+
+
+def rows(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    """What the file of a frontier says to a query; it is only read."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return connection.execute(sql, values).fetchall()
+    finally:
+        connection.close()
 
 
 def _options(arguments: tuple[str, ...], settings: dict[str, Any]) -> list[str]:

@@ -81,6 +81,16 @@ class Worker:
     log: Path
     process: subprocess.Popen[str]
     killed: bool = False
+    _read: int = 0
+    _done: int = 0
+
+    def count_done(self) -> int:
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        self._read += len(new)
+        self._done += new.count(b"done ")
+        return self._done
 
     @property
     def lines(self) -> list[list[str]]:
@@ -135,7 +145,7 @@ class Crew:
 
     def _wait_for(self, done: int) -> None:
         while any(worker.process.poll() is None for worker in self.workers):
-            if sum(worker.log.read_text().count("done ") for worker in self.workers) >= done:
+            if sum(worker.count_done() for worker in self.workers) >= done:
                 return
             time.sleep(0.01)
 
