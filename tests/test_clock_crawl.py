@@ -181,7 +181,7 @@ from scrapy_focus import Scheduler
 class ShortLeases(Scheduler):
     def __init__(self, crawler):
         super().__init__(crawler)
-        self._lease_time = 3.0
+        self._lease_time = crawler.settings.getfloat("LEASE")
 
 
 class Files(Follow):
@@ -205,8 +205,11 @@ def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
         process.send_signal(signal.SIGCONT)
 
 
-def short_leases(folder: Path, **settings: object) -> tuple[Project, Project]:
+def short_leases(
+    folder: Path, *, lease: float = 3.0, **settings: object
+) -> tuple[Project, Project]:
     """Two projects that share a frontier, whose leases last for seconds."""
+    settings["LEASE"] = lease
     settings["SCHEDULER"] = "spiders.ShortLeases"
     settings["DUPEFILTER_CLASS"] = "scrapy_focus.DupeFilter"
     first = Project(folder / "first", SHORT, **settings)
@@ -260,3 +263,22 @@ def test_what_waits_in_the_downloader_while_its_process_is_stopped(tmp_path: Pat
     assert run.reason == "finished"
     assert run.stats["focus/stale"] == 2  # the page's files were still on their way
     assert site.paths().count("/1") == 1
+
+
+def test_a_slow_process_keeps_what_it_has(tmp_path: Path) -> None:
+    """It renews its leases, though a page takes longer than they last."""
+    first, second = short_leases(tmp_path, lease=5.0, ROBOTSTXT_OBEY=False)
+
+    def answer(hit: Hit) -> Answer | str:
+        return Answer("late", delay=7.0) if hit.path == "/slow" else links("/slow", "/1")
+
+    with Site(answer) as site:
+        arguments = ["crawl", "follow", "-a", f"url={site.url('/0')}"]
+        one = first.start(*arguments)
+        first.wait_until(one, lambda: "/slow" in site.paths())
+        two = second.start(*arguments)
+        runs = [first.wait(one), second.wait(two)]
+    assert [run.reason for run in runs] == ["finished", "finished"]
+    assert "joined" in runs[1].log
+    assert not any("focus/stale" in run.stats for run in runs)
+    assert sorted(site.paths()) == ["/0", "/1", "/slow"]
