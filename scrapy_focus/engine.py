@@ -135,6 +135,14 @@ class Engine:
             slot.randomize_delay = False
         slot.delay = delay if own else max(slot.delay, delay)
 
+    def wait(self, request: Request, seconds: float) -> None:
+        """Let a request that has just reached the downloader wait there."""
+        slot = self.slot(request.meta.get("download_slot"))
+        if slot is not None:
+            # It is sent when the slot's delay has passed since then.
+            slot.delay = max(slot.delay, seconds)
+            slot.lastseen = max(slot.lastseen, time.monotonic() + seconds - slot.delay)
+
     def take_back(self, request: Request) -> None:
         """Take a request back that has just reached the downloader, before it is sent."""
         slot = self.slot(request.meta.get("download_slot"))

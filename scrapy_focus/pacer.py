@@ -13,6 +13,7 @@ from scrapy.utils.asyncio import sleep
 
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
 from scrapy_focus.decisions.politeness import Rates, clamp_delay, parse_retry_after, pause
+from scrapy_focus.exceptions import FrontierError
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy_focus.clock import Clock
     from scrapy_focus.engine import Engine
     from scrapy_focus.flights import Flight
-    from scrapy_focus.frontier import Frontier
+    from scrapy_focus.frontier import Frontier, Lease
     from scrapy_focus.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 #: Seconds that a host's first page waits for its Crawl-delay where it is. A longer wait would
 #: keep a place in the downloader from other hosts: the page goes back to the frontier.
 _SHORT = 1.0
+
+#: The part of its gap after which a request that has not reached the downloader is late.
+_LATE = 0.25
 
 #: Rounds of failed connections after which a host is held.
 _PATIENCE = 3
@@ -133,8 +137,21 @@ class Pacer:
             lease = flight.lease
             lease.gap = max(lease.gap, self._delays.get(group, 0.0))
             if lease.gap > 0:
-                self._writer.event(lambda: self._frontier.reached(lease, now))
+                self._take_turn(request, lease, now)
             self.settle_robots(group)
+
+    def _take_turn(self, request: Request, lease: Lease, now: float) -> None:
+        if now - (lease.turn - lease.gap) > _LATE * lease.gap:
+            # Its turn may be over before the frontier hears of it, and another run at the host.
+            try:
+                at = self._frontier.reached(lease, now)
+            except FrontierError:
+                self._engine.take_back(request)  # the next write says what is wrong, if anything
+            else:
+                if at > now:
+                    self._engine.wait(request, at - now)
+        else:
+            self._writer.event(lambda: self._frontier.reached(lease, now))
 
     def answered(self, response: Response, flight: Flight, now: float) -> None:
         """A response came: a 429 or 503 asks to leave the host alone for a while."""

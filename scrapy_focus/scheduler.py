@@ -42,8 +42,8 @@ _SOON = 0.05
 #: Seconds after which finished pages and what was handed out are stored: just long enough for
 #: the engine to have asked for all that it can take, so that one write does.
 _TICK = 0.0001
-#: Seconds until a busy frontier is tried again, and how often closing tries.
-_BUSY, _TRIES = 0.005, 1000
+#: Seconds until a busy frontier is tried again, and for how long closing tries.
+_BUSY, _PATIENCE = 0.005, 5.0
 #: Seconds between two looks at leases, clock and other runs.
 _UPKEEP = 1.0
 #: How many hosts that this run has touched are kept before those that have opened are forgotten.
@@ -522,7 +522,8 @@ class Scheduler(BaseScheduler):
         self._crawl.location.remove()
 
     async def _close_later(self, reason: str) -> None:
-        for _ in range(_TRIES):
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
             await sleep(_BUSY)
             try:
                 self._close(reason)

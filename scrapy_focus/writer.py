@@ -39,7 +39,7 @@ class Writer:
         self._tell_refused = refused
         self._candidates: list[Candidate] = []
         self._keys: set[bytes] = set()
-        self._events: list[Callable[[], None]] = []
+        self._events: list[Callable[[], object]] = []
         self._left: dict[int, tuple[Lease, float, bool, int]] = {}
         self._outcomes: list[Outcome] = []
         self._refused: Counter[str] = Counter()
@@ -98,7 +98,7 @@ class Writer:
         now on: its callback may take long."""
         self._left[lease.id] = (lease, now, fetched, size)
 
-    def event(self, action: Callable[[], None]) -> None:
+    def event(self, action: Callable[[], object]) -> None:
         """Something else that must be stored before the next lease."""
         self._events.append(action)
 

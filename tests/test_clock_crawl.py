@@ -239,6 +239,32 @@ def test_what_waits_for_robots_txt_while_its_process_is_stopped(tmp_path: Path) 
     assert sorted(site.paths()) == ["/0", "/1", "/2"]
 
 
+def test_a_request_that_comes_late_takes_the_next_turn(tmp_path: Path) -> None:
+    """Its process was stopped before it went out, and another one has touched the host since."""
+    delay = 2.0
+    first, second = pair(tmp_path)
+    options = ("-s", f"DOWNLOAD_DELAY={delay}", "-s", "RANDOMIZE_DOWNLOAD_DELAY=0")
+
+    def answer(hit: Hit) -> Answer | str:
+        if hit.path == "/robots.txt":
+            return Answer("", delay=1.0)
+        return ""
+
+    with Site(answer) as site:
+        url = f"url={site.url('/first/0')}"
+        one = first.start("crawl", "follow", "-a", url, *options, "-s", "ROBOTSTXT_OBEY=True")
+        first.wait_until(one, lambda: bool(site.log))
+        with stopped(one):
+            two = second.start("crawl", "follow", "-a", f"url={site.url('/second/0')}", *options)
+            second.wait_until(two, lambda: "/second/0" in site.paths())
+        runs = [first.wait(one), second.wait(two)]
+    assert [run.reason for run in runs] == ["finished", "finished"]
+    (_, *hits) = site.log
+    assert [hit.path for hit in hits] == ["/second/0", "/first/0"]
+    # The server may be late to read the first of them.
+    assert hits[1].time - hits[0].time > delay - 0.5
+
+
 def test_what_waits_in_the_downloader_while_its_process_is_stopped(tmp_path: Path) -> None:
     """Behind files, which go past the frontier."""
     first, second = short_leases(

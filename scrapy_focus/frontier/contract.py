@@ -174,9 +174,10 @@ class Frontier(ABC):
         """
 
     @abstractmethod
-    def reached(self, lease: Lease, now: float) -> None:
-        """The request reached the downloader: the host's ``next_at`` is at least
-        ``now + lease.gap``."""
+    def reached(self, lease: Lease, now: float) -> float:
+        """The request reached the downloader. Says when it may be sent: now, or, if its turn is
+        over and another run has taken the host's since, at the next one, which it takes. The
+        host's ``next_at`` is at least ``lease.gap`` later."""
 
     @abstractmethod
     def left(self, lease: Lease, now: float, *, fetched: bool = True, size: int = 0) -> None:

@@ -261,10 +261,11 @@ class MemoryFrontier(Frontier):
         if not retry.volatile:
             candidate.request = retry.request
 
-    def reached(self, lease: Lease, now: float) -> None:
+    def reached(self, lease: Lease, now: float) -> float:
         host = self._hosts[lease.candidate.group]
         if lease.gap > 0:
             host.next_at = max(host.next_at, now + lease.gap)
+        return now
 
     def left(self, lease: Lease, now: float, *, fetched: bool = True, size: int = 0) -> None:
         row = self._leased(lease)

@@ -158,6 +158,8 @@ class Host:
     held: float
     touched: float
     in_flight: int
+    #: :attr:`next_at` as a request of this run has left it, where that is known.
+    ours: float = 0.0
     #: What the database has, once it was looked at.
     stored: tuple[Any, ...] | None = None
 

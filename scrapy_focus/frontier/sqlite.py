@@ -285,7 +285,7 @@ class SQLiteFrontier(Frontier):
         gap = max(gap, host.delay)
         prior = host.next_at
         if gap > 0:
-            host.next_at = max(prior, now + gap)
+            host.next_at = host.ours = max(prior, now + gap)
         host.touched = now
         host.in_flight += 1
         return Lease(row, candidate.attempts, candidate, until, gap, host.next_at, prior)
@@ -349,15 +349,20 @@ class SQLiteFrontier(Frontier):
     def _reopen(self, host: Host, now: float) -> None:
         self._rows.reopen(host, self._pace(host.name)[1], now)
 
-    def reached(self, lease: Lease, now: float) -> None:
+    def reached(self, lease: Lease, now: float) -> float:
         if lease.gap <= 0:
-            return
+            return now
         with self.transaction():
             host = self._rows.host_named(lease.candidate.group)
-            if now + lease.gap > host.next_at:
+            at = now
+            if now >= lease.turn and host.next_at != host.ours:
+                at = max(now, host.next_at)
+                lease.turn = at + lease.gap
+            if at + lease.gap > host.next_at:
                 self._db.urgent = True
-                host.next_at = now + lease.gap
+                host.next_at = host.ours = at + lease.gap
                 self._reopen(host, now)
+            return at
 
     def left(self, lease: Lease, now: float, *, fetched: bool = True, size: int = 0) -> None:
         with self.transaction():

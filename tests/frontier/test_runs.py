@@ -392,6 +392,45 @@ f.settle([Outcome(l, Ending.DONE) for l in done], [], T0)
         assert len(take(again, 9)) == 2
 
 
+class TestLateRequests(SQLiteStore):
+    """A process is held up between its lease and its request: another one may touch the host
+    meanwhile."""
+
+    def test_the_next_turn_is_taken(self) -> None:
+        first, second = (self.open(name, paces=Paces(2.0)) for name in ("one", "two"))
+        offer(first, "a/1")
+        offer(second, "a/1", "a/2")
+        late = take(first)[0]
+        assert second.reached(take(second, now=T0 + 2)[0], T0 + 2) == T0 + 2
+        assert first.reached(late, T0 + 3) == T0 + 4
+        assert second.next_due(T0 + 3) == T0 + 6
+        assert first.reached(late, T0 + 3) == T0 + 3, "it has its turn"
+        assert second.next_due(T0 + 3) == T0 + 6
+
+    def test_nobody_was_there(self) -> None:
+        first = self.open("one", paces=Paces(2.0))
+        self.open("two")
+        offer(first, "a/1")
+        assert first.reached(take(first)[0], T0 + 3) == T0 + 3
+        assert self.rows("SELECT next_at FROM hosts") == [(T0 + 5,)]
+
+    def test_it_is_in_time(self) -> None:
+        first, second = (self.open(name, paces=Paces(2.0)) for name in ("one", "two"))
+        offer(first, "a/1")
+        offer(second, "a/1")
+        assert first.reached(take(first)[0], T0 + 1) == T0 + 1
+        assert second.next_due(T0 + 1) == T0 + 3
+
+    def test_one_process_keeps_its_own_requests_apart(self) -> None:
+        """It takes no second turn for one that its own middlewares have held up."""
+        only = self.open(paces=Paces(2.0))
+        offer(only, "a/1", "a/2")
+        late = take(only)[0]
+        take(only, now=T0 + 2)
+        assert only.reached(late, T0 + 3) == T0 + 3
+        assert self.rows("SELECT next_at FROM hosts") == [(T0 + 5,)]
+
+
 class TestEndedLeases(SQLiteStore):
     """A lease of a run that lives, but has not reported in time."""
 
