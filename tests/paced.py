@@ -17,6 +17,7 @@ SPIDERS = """
 import asyncio
 import time
 from pathlib import Path
+from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.robotstxt import ProtegoRobotParser
 
@@ -34,6 +35,14 @@ class Sent:
         now = time.time()
         with open("sent.txt", "a") as file:
             file.write(f"{now} {request.url}\\n")
+
+
+class Noted(HTTP11DownloadHandler):
+    \"\"\"Notes when each request is sent, having waited in the downloader.\"\"\"
+
+    async def download_request(self, request):
+        Sent.note(self, request)
+        return await super().download_request(request)
 
 
 class Together(Follow):
@@ -94,8 +103,8 @@ class Crawl(Project):
     """A project that notes when its requests went out."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        extensions = {"spiders.StatsOut": 0, "spiders.Sent": 0}
-        super().__init__(folder, SPIDERS, EXTENSIONS=extensions, **settings)
+        settings.setdefault("EXTENSIONS", {"spiders.StatsOut": 0, "spiders.Sent": 0})
+        super().__init__(folder, SPIDERS, **settings)
 
     def sent(self, *urls: str) -> list[float]:
         """When requests to URLs that start with one of *urls* went out."""
