@@ -280,7 +280,8 @@ class MemoryFrontier(Frontier):
 
     def renew(self, leases: Iterable[Lease], until: float) -> None:
         for lease in leases:
-            lease.until = until
+            if self._leased(lease):
+                lease.until = until
 
     def pace(self, group: str, delay: float, now: float) -> None:
         host = self._hosts.setdefault(group, _Host())

@@ -136,7 +136,9 @@ class Settling(Store):
         assert second.id == first.id
         before = frontier.counts(T0)
         frontier.left(first, T0)
+        until = first.until
         frontier.renew([first], T0 + 1)
+        assert first.until == until, "it is lost, and must not look as if it were not"
         links = [candidate("a/3")]
         assert frontier.settle([Outcome(first, Ending.DONE, size=3)], links, T0) == (
             [False],
