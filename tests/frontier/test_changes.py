@@ -154,12 +154,16 @@ class TestClock(SQLiteStore):
         else:
             first.close("shutdown", finished=False, now=T0 + 4)
         now = T0 + 5 + step
-        again = self.open(now=now, ahead=100.0 + step)
+        again = self.open(now=now, paces=Paces(20.0), ahead=100.0 + step)
         assert take_urls(again, now=now) == ["c/1"]
         assert again.next_due(now) == now + 15
         assert take_urls(again, now=now + 15) == ["a/2"]
         assert again.next_due(now + 15) == now + 65
         assert take_urls(again, now=now + 65) == ["b/2"]
+        again.close("shutdown", finished=False, now=now + 65)
+        third = self.open(now=now + 66, ahead=100.0 + step)
+        assert sorted(take_urls(third, now=now + 66)) == ["a/2", "c/1"]
+        assert third.next_due(now + 66) == now + 85
 
     def test_that_ran_on_while_nobody_was_there(self) -> None:
         first = self.open(paces=Paces(20.0), ahead=100.0)
