@@ -33,8 +33,9 @@ logger = logging.getLogger(__name__)
 #: keep a place in the downloader from other hosts: the page goes back to the frontier.
 _SHORT = 1.0
 
-#: The part of its gap after which a request that has not reached the downloader is late.
-_LATE = 0.25
+#: A request that reaches the downloader after this part of its gap is late, if not sooner than
+#: after so many seconds.
+_LATE, _LATE_FROM = 0.25, 0.02
 
 #: Rounds of failed connections after which a host is held.
 _PATIENCE = 3
@@ -141,7 +142,7 @@ class Pacer:
             self.settle_robots(group)
 
     def _take_turn(self, request: Request, lease: Lease, now: float) -> None:
-        if now - (lease.turn - lease.gap) > _LATE * lease.gap:
+        if now - (lease.turn - lease.gap) > max(_LATE * lease.gap, _LATE_FROM):
             # Its turn may be over before the frontier hears of it, and another run at the host.
             try:
                 at = self._frontier.reached(lease, now)
