@@ -158,17 +158,21 @@ class Door:
 
     def _pack(self, request: Request, candidate: Candidate, *, chain: bool) -> None:
         """Give the candidate the stored form of its request, or keep the request itself."""
-        if self._crawl.location.path is None:
+        crawl = self._crawl
+        if crawl.location.path is None:
             candidate.volatile = True
         elif not candidate.volatile:
             try:
-                candidate.request = self._crawl.storage.pack(
-                    request, hop=chain, copied_slots=self._crawl.flights.slots
+                candidate.request = crawl.storage.pack(
+                    request, hop=chain, copied_slots=crawl.flights.slots
                 )
                 return
             except Unstorable as error:
                 self._keep(request, error)
                 candidate.volatile = True
+        if crawl.intake.own_slot(request) is None:
+            # Copied from another page's meta, it would be the wrong one.
+            request.meta.pop("download_slot", None)
         self._objects[candidate.key, candidate.copy] = request
 
     def _keep(self, request: Request, error: Unstorable) -> None:

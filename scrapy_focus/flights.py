@@ -36,6 +36,8 @@ class Flight:
     redirected: bool = False
     #: The download was cancelled from outside: nothing is known of its end.
     cancelled: bool = False
+    #: Why it has failed, if it does.
+    trouble: str = "unreachable"
     #: Reason for which its retry was refused at the door.
     refused: str | None = None
     retry: Candidate | None = None
@@ -51,7 +53,7 @@ class Flight:
             self.lease,
             ending,
             reason,
-            fetched=self.reached and (self.left or self.downloaded),
+            fetched=self.reached and (self.left or self.downloaded) and not self.unsupported,
             size=self.size,
             retry=self.retry if ending is Ending.RETRY else None,
         )
@@ -70,7 +72,12 @@ class Flight:
         if self.downloaded:
             # A downloader middleware refused the response, e.g. one redirect too many.
             return Ending.FAILED, "response_refused"
-        return Ending.FAILED, "unreachable"
+        return Ending.FAILED, self.trouble
+
+    @property
+    def unsupported(self) -> bool:
+        """Whether it was never sent: nothing here downloads such a URL."""
+        return self.trouble == "unsupported"
 
 
 @dataclass(slots=True)

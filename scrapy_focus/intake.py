@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 #: Numbers beyond it mean nothing here, and would not fit into every store.
 _MOST = 1e15
 
+#: Beyond so many characters a URL takes long to be made canonical. (By default Scrapy follows no
+#: link that is longer.)
+_LONG = 2083
+
 
 class Intake:
     """Makes candidates of requests.
@@ -125,7 +129,11 @@ class Intake:
         against its own chain: a page that sets a cookie and sends the visitor back must reach
         its callback. And what was asked for once more on purpose stays a copy of its own."""
         for url in request.meta.get("redirect_urls", ()):
-            if self._identity.fingerprint(request.replace(url=url)) == fingerprint:
+            if url == request.url:
+                return _unique()
+            # Very long ones are compared as they are: a chain of them would take a second.
+            short = len(url) <= _LONG and len(request.url) <= _LONG
+            if short and self._identity.fingerprint(request.replace(url=url)) == fingerprint:
                 return _unique()
         if source not in (0, 1):
             return source

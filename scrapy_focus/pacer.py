@@ -40,6 +40,9 @@ _LATE, _LATE_FROM = 0.25, 0.02
 #: Rounds of failed connections after which a host is held.
 _PATIENCE = 3
 
+#: How many refusals by robots.txt are remembered. A refused request is finished at once.
+_LATELY = 1000
+
 
 @dataclass(slots=True)
 class _Trouble:
@@ -79,10 +82,11 @@ class Pacer:
         self._start_delay = settings.getfloat("AUTOTHROTTLE_START_DELAY")
         #: Groups whose robots.txt is settled; the others get one request at a time.
         self._known: set[str] = set()
-        self._parsers: dict[str, RobotParser] = {}
+        #: What robots.txt has refused lately: server and URL.
+        self._refused: dict[tuple[str, str], None] = {}
         self._delays: dict[str, float] = {}
         self._touched: dict[str, float] = {}
-        #: Until when groups must wait whose robots.txt has just asked for it.
+        #: Until when groups must wait that have asked for it when a page was on its way already.
         self._early: dict[str, float] = {}
         self._failures: dict[str, _Trouble] = {}
         self._refusals: dict[str, _Trouble] = {}
@@ -162,14 +166,30 @@ class Pacer:
             self._refusals.pop(group, None)
             return
         streak = self._refusals.setdefault(group, _Trouble()).count(flight, now)
-        asked = parse_retry_after(response.headers.get("Retry-After"), time.time())
-        if asked is not None:
-            wait, clamped = clamp_delay(asked, self._longest)
-            if clamped:
-                self._stats.inc_value("focus/delay/clamped")
+        wait = self._retry_after(response)
+        if wait is not None:
             self._hold(group, wait, now, "retry_after")
         elif streak:
             self._hold(group, pause(streak, longest=self._longest), now, "backoff")
+
+    def overheard(self, response: Response, request: Request, now: float) -> None:
+        """A response came to a request that did not pass through the frontier, for robots.txt
+        or a file: it may ask to leave the host alone as well."""
+        wait = self._retry_after(response) if response.status in (429, 503) else None
+        if wait:
+            group = group_of(request)
+            self._hold(group, wait, now, "retry_after")
+            self._early[group] = max(now + wait, self._early.get(group, 0.0))
+
+    def _retry_after(self, response: Response) -> float | None:
+        """For how many seconds a response asks to leave its host alone, if it does."""
+        asked = parse_retry_after(response.headers.get("Retry-After"), time.time())
+        if asked is None:
+            return None
+        wait, clamped = clamp_delay(asked, self._longest)
+        if clamped:
+            self._stats.inc_value("focus/delay/clamped")
+        return wait
 
     def failed(self, flight: Flight, now: float) -> None:
         """A connection failed. A host that fails again and again is left alone, each time
@@ -191,7 +211,7 @@ class Pacer:
         """Handler of :signal:`robots_parsed`, which holds that host's pages until it
         returns: take its Crawl-delay, and let the first page honour it."""
         group = group_of(request)
-        self._parsers[urlsplit(request.url).netloc] = robotparser
+        self._watch(robotparser, urlsplit(request.url).netloc)
         delay, clamped = clamp_delay(self._crawl_delay(robotparser, request), self._longest)
         if clamped:
             self._stats.inc_value("focus/delay/clamped")
@@ -205,14 +225,14 @@ class Pacer:
         self.slow_down(request, None)
         ready = fetched + self.least_gap(group)
         if ready - self._clock() > _SHORT:
-            self._early[group] = ready
+            self._early[group] = max(ready, self._early.get(group, 0.0))
         while not self._engine.closing and 0 < (wait := ready - self._clock()) <= _SHORT:
             await sleep(min(wait, 0.2))
         self._engine.wake()
 
     def is_early(self, flight: Flight, now: float) -> bool:
         """Whether a request reaches the downloader long before its host may be touched: it
-        was handed out before the host's robots.txt was read."""
+        was handed out before the host asked to be left alone."""
         group = flight.lease.candidate.group
         ready = self._early.get(group)
         if ready is None:
@@ -232,18 +252,38 @@ class Pacer:
         agent = self._agents[0] or request.headers.get("User-Agent") or self._agents[1]
         return agent.decode("latin-1") if isinstance(agent, bytes) else str(agent)
 
+    def _watch(self, robotparser: RobotParser, server: str) -> None:
+        """Note what a parser refuses. It is not asked a second time: with a robots.txt of some
+        megabytes an answer may take a tenth of a second."""
+        ask = robotparser.allowed
+
+        def allowed(url: str | bytes, user_agent: str | bytes) -> bool:
+            verdict = ask(url, user_agent)
+            if not verdict:
+                if len(self._refused) >= _LATELY:
+                    del self._refused[next(iter(self._refused))]
+                self._refused[server, str(url)] = None
+            return verdict
+
+        robotparser.allowed = allowed  # type: ignore[method-assign]
+
     def forbids(self, request: Request) -> bool:
-        """Whether robots.txt refuses a request, as far as it was seen."""
-        parser = self._parsers.get(urlsplit(request.url).netloc)
-        if parser is None or request.meta.get("dont_obey_robotstxt"):
+        """Whether robots.txt has refused a request just now."""
+        refused = urlsplit(request.url).netloc, request.url
+        if refused not in self._refused:
             return False
-        return not parser.allowed(request.url, self._agent(request))
+        del self._refused[refused]
+        return True
 
 
 def group_of(request: Request) -> str:
     """The pace group of a request that did not come through the frontier."""
     slot = request.meta.get("download_slot")
-    return slot if isinstance(slot, str) else host_of(request)
+    # The downloader writes the host there, as it is spelt, and a redirect copies that.
+    hops = [request.url, *request.meta.get("redirect_urls", ())]
+    if not isinstance(slot, str) or slot in (urlsplit(url).hostname for url in hops):
+        return host_of(request)
+    return slot
 
 
 def host_of(request: Request) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from scrapy import signals
+from scrapy.exceptions import DownloadCancelledError, NotSupported, UnsupportedURLSchemeError
 from twisted.internet.defer import CancelledError
 
 from scrapy_focus.frontier import Ending
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from scrapy_focus.writer import Writer
 
 logger = logging.getLogger(__name__)
+
+#: What a download ends with if its URL cannot be asked for. Nobody was: a page must not be
+#: able to have another host left alone, by links to ``odd://host/``.
+_UNSUPPORTED = (NotSupported, UnsupportedURLSchemeError, ValueError)
 
 
 class Watcher:
@@ -73,6 +78,8 @@ class Watcher:
             flight.downloaded = True
             flight.size += len(response.body)
             self._pacer.answered(response, flight, self._clock())
+        else:
+            self._pacer.overheard(response, request, self._clock())
 
     def _left(self, request: Request) -> None:
         flight = self._flights.get(request)
@@ -85,9 +92,13 @@ class Watcher:
             error = sys.exc_info()[1]
             if isinstance(error, (asyncio.CancelledError, CancelledError)):
                 flight.cancelled = True
+            elif isinstance(error, _UNSUPPORTED):
+                flight.trouble = "unsupported"
+            elif isinstance(error, DownloadCancelledError):
+                flight.trouble = "response_refused"  # it is too large
             else:
                 self._pacer.failed(flight, now)
-        self._writer.left(flight.lease, now, fetched=True, size=flight.size)
+        self._writer.left(flight.lease, now, fetched=not flight.unsupported, size=flight.size)
         self._changed()
 
     def _received(self, response: Response, request: Request) -> None:

@@ -100,11 +100,14 @@ EXACT = 0.005
 
 
 class Crawl(Project):
-    """A project that notes when its requests went out."""
+    """A project that notes when its requests went out.
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    :param spiders: source of further spiders
+    """
+
+    def __init__(self, folder: Path, spiders: str = "", **settings: Any) -> None:
         settings.setdefault("EXTENSIONS", {"spiders.StatsOut": 0, "spiders.Sent": 0})
-        super().__init__(folder, SPIDERS, **settings)
+        super().__init__(folder, SPIDERS + spiders, **settings)
 
     def sent(self, *urls: str) -> list[float]:
         """When requests to URLs that start with one of *urls* went out."""

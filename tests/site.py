@@ -35,12 +35,18 @@ class Hit:
 
 @dataclass
 class Answer:
-    """What the server replies, after *delay* seconds. Without a status it hangs up."""
+    """What the server replies, after *delay* seconds. Without a status it hangs up.
+
+    A ``Content-Length`` among the headers need not be true. With *drip* the body comes in
+    single bytes, so many seconds apart; with *reset* the connection is reset after it.
+    """
 
     body: str | bytes = ""
     status: int | None = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: float = 0.0
+    drip: float = 0.0
+    reset: bool = False
 
 
 Answerer = Callable[[Hit], "Answer | str"]
@@ -99,7 +105,9 @@ class Site:
         servers: list[Any] = []
         for host in self.hosts:
             # The first host picks a free port for all of them.
-            servers.append(await asyncio.start_server(self._client(host), host, self.port))
+            servers.append(
+                await asyncio.start_server(self._client(host), host, self.port, limit=1 << 20)
+            )
             self.port = servers[0].sockets[0].getsockname()[1]
         self._ready.set()
         await self._done.wait()
@@ -153,12 +161,21 @@ class Site:
         if answer.status is None:
             return False
         content = answer.body.encode() if isinstance(answer.body, str) else answer.body
-        lines = [f"HTTP/1.1 {answer.status} Status", f"Content-Length: {len(content)}"]
-        if not any(name.lower() == "content-type" for name in answer.headers):
-            lines.append("Content-Type: text/html; charset=utf-8")
-        lines += [f"{name}: {value}" for name, value in answer.headers.items()]
+        given = {
+            "Content-Length": str(len(content)),
+            "Content-Type": "text/html; charset=utf-8",
+            **answer.headers,
+        }
+        lines = [f"HTTP/1.1 {answer.status} Status"]
+        lines += [f"{name}: {value}" for name, value in given.items()]
         writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
-        if method != "HEAD":
+        if method != "HEAD" and not answer.drip:
             writer.write(content)
+        for byte in content if answer.drip else b"":
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(answer.drip)
         await writer.drain()
-        return True
+        if answer.reset:
+            writer.transport.abort()
+        return not answer.reset
