@@ -107,9 +107,14 @@ class Flights:
         flight.retry_times = meta.get("retry_times", 0)
         flight.redirect_times = meta.get("redirect_times", 0)
         flight.own_slot = meta.get("download_slot")
+        group = flight.lease.candidate.group
+        if flight.own_slot is None and group and not _is_spelt(flight.url, group):
+            # Under each of its names a host would have a slot of its own in the downloader, which
+            # is what spaces requests that were late on their way to it.
+            meta["download_slot"] = group
         self._by_request[flight.request] = flight
         self._by_url.setdefault(flight.url, []).append(flight)
-        self._places[flight.lease.candidate.group] += 1
+        self._places[group] += 1
 
     def leave(self, flight: Flight) -> None:
         """A request has left the downloader, or was answered before it came there."""
@@ -190,3 +195,10 @@ class Flights:
             if flight.redirect_times + 1 == times and not flight.redirected:
                 return flight
         return None
+
+
+def _is_spelt(url: str, host: str) -> bool:
+    """Whether a URL has its host in the canonical form."""
+    start = url.find("//") + 2
+    end = start + len(host)
+    return url.startswith(host, start) and url[end : end + 1] in ":/?#"

@@ -221,23 +221,84 @@ def test_a_huge_robots_txt(tmp_path: Path) -> None:
 # -- what is asked of one host is not asked of another -----------------------------------------
 
 
-def test_nobody_speaks_for_another_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spider", ["follow", "copying"])
+def test_nobody_speaks_for_another_host(tmp_path: Path, spider: str) -> None:
     """Neither by its answers nor by its robots.txt, by what it links to, where it redirects to or
-    what a spider copies from page to page. Not so where hosts share a slot of the user's own."""
-    bad, good, slow, own, also_own = hosts = [host(n) for n in range(5)]
-    sorry = {"Retry-After": "3", "Host": good, "Location": f"//{good}/", "X-Forwarded-Host": good}
+    what a spider copies from page to page."""
+    bad, good, slow, sorry = hosts = [host(n) for n in range(4)]
+    later = {"Retry-After": "2"}
+    forged = {**later, "Host": good, "Location": f"//{good}/", "X-Forwarded-Host": good}
 
     def answer(hit: Hit) -> Answer | str:
-        if hit.path == "/robots.txt" and hit.host == bad:
-            return redirect(site.url("/sorry.txt", good))
+        if hit.host == sorry:
+            first = hit.path == "/robots-of-bad" and site.paths(sorry).count(hit.path) == 1
+            return Answer(status=503, headers=later) if first else "a page"
         if hit.path == "/robots.txt":
-            delay = {slow: 0.4, own: 0.2}.get(hit.host, 0)
-            return text(f"Crawl-delay: {delay}")
-        if hit.host == bad and hit.path == "/":
+            if hit.host == bad:
+                return redirect(site.url("/robots-of-bad", sorry))
+            return text("Crawl-delay: 0.4") if hit.host == slow else "User-agent: *"
+        if hit.host != bad:
+            return numbered(30) if hit.host == good else "a page"
+        if hit.path == "/":
+            pages = [f"/{n}" for n in range(4)]
             odd = [f"{odd}{good}/{n}" for n in range(12) for odd in ("odd://", "http://x:y@")]
-            return links(*odd, *(f"/{n}" for n in range(4)))
-        if hit.host == bad and hit.path == "/sorry" and site.paths(bad).count("/sorry") < 2:
-            return Answer(status=503, headers=sorry)
-        if hit.host == bad and hit.path != "/sorry":
-            return redirect(site.url(hit.path, slow))
-        return numbered(30) if hit.host == good else "a page"
+            return links(*odd, "/forged", *pages, *(site.url("/", name) for name in (good, sorry)))
+        if hit.path == "/forged":
+            first = site.paths(bad).count(hit.path) == 1
+            return Answer(status=503, headers=forged) if first else "a page"
+        return redirect(site.url(hit.path, slow))
+
+    with Site(answer, hosts) as site:
+        crawl = OddCrawl(tmp_path / "p", ROBOTSTXT_OBEY=True)
+        run = crawl.crawl(spider, f"url={site.url('/', bad)}")
+
+    def sent(name: str) -> list[float]:
+        return crawl.sent(site.url("/", name))
+
+    assert run.reason == "finished"
+    assert len(site.paths(good)) == 31
+    assert sorted(site.paths(slow)) == [f"/{n}" for n in range(4)]
+    assert min(gaps(sent(slow))) >= 0.4 - EXACT
+    # Each waits as it has asked itself, and no one else does.
+    assert gaps(crawl.sent(site.url("/forged", bad)))[0] >= 2 - EXACT
+    assert sent(sorry)[-1] - sent(sorry)[0] >= 2 - EXACT
+    held = [line.split("Leaving ")[1].split()[0] for line in run.log.splitlines() if "alone" in line]
+    assert sorted(held) == [bad, sorry]
+    assert run.stats["focus/failed/unsupported"] == 24
+    assert crawl.balance() == {"added": 66, "done": 42, "failed": 24}
+    assert crawl.rows("SELECT pages FROM jobs") == [(38,)]
+
+
+def test_who_shares_a_slot_shares_its_delay(tmp_path: Path) -> None:
+    one, other = hosts = [host(1), host(2)]
+
+    def answer(hit: Hit) -> Answer | str:
+        return text(f"Crawl-delay: {0.3 if hit.host == one else 0}")
+
+    with Site(answer, hosts) as site:
+        crawl = OddCrawl(tmp_path / "p", ROBOTSTXT_OBEY=True)
+        seeds = [site.url(f"/own{n}", name) for n in range(4) for name in hosts]
+        run = crawl.crawl("slots", "url=" + ",".join(seeds))
+
+    assert run.reason == "finished"
+    assert len(site.paths()) == 8
+    # Here the downloader's slot spaces them: a page that waits for its robots.txt is late.
+    times = [hit.time for hit in site.log if hit.path.startswith("/own")]
+    assert min(gaps(times)) >= 0.2
+
+
+def test_a_host_by_many_names(tmp_path: Path) -> None:
+    """Each has a robots.txt of its own for Scrapy, and would have a slot in the downloader."""
+    names = ["127.1", "0x7f.0.0.1", "127.0.0.1", "[::ffff:127.0.0.1]"]
+
+    with Site(lambda hit: text("Crawl-delay: 0.3")) as site:
+        crawl = OddCrawl(tmp_path / "p", ROBOTSTXT_OBEY=True)
+        urls = [f"http://{name}:{site.port}/{n}" for n in range(3) for name in names]
+        run = crawl.crawl("follow", "url=" + ",".join(urls))
+
+    assert run.reason == "finished"
+    assert sorted(crawl.pages) == sorted(urls)
+    # The first page waits as well: robots.txt was asked for at this host, by whatever name.
+    assert min(gaps(crawl.sent("http"))[:1]) >= 0.3 - EXACT
+    assert min(gaps([hit.time for hit in site.log if hit.path != "/robots.txt"])) >= 0.2
+    assert crawl.balance() == {"added": 12, "done": 12}
