@@ -239,6 +239,8 @@ class Door:
             request = self._unpack(candidate)
             # The job's scope may have been narrowed since it was stored.
             self.check_scope(request, candidate, hop=bool(request.meta.get("redirect_times")))
+            if not candidate.host and crawl.gate.is_stuck(request):
+                raise Drop("unsupported")
             crawl.chain.leave(candidate, request)
             return Flight(lease, request, now)
         except Drop as drop:

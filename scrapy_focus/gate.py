@@ -6,9 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from scrapy import Request
+from scrapy import Request
 
+if TYPE_CHECKING:
     from scrapy_focus.flights import Flight
 
 
@@ -39,6 +39,18 @@ class RobotsGate:
     def knows(self, request: Request) -> bool:
         """Whether a request need not wait for its server's robots.txt."""
         return not self._obey or server_of(request) in self._known or _exempt(request)
+
+    def is_stuck(self, request: Request) -> bool:
+        """Whether the middleware would fail to ask for the request's robots.txt, and the next
+        request of that kind would wait for it without end: ``view-source:`` and the like have no
+        server."""
+        if not self._obey or server_of(request) or _exempt(request):
+            return False
+        try:
+            Request(f"{urlsplit(request.url).scheme}:///robots.txt")
+        except ValueError:
+            return True
+        return False
 
     def admit(self, flight: Flight) -> bool:
         """Whether a request may go now; else it is kept."""
