@@ -30,6 +30,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 STARTUP = HERE / "startup"
+SDISTS = ROOT / ".scrapy-sdist"
 
 #: Patterns of Scrapy's test modules, without ``test_`` and ``.py``. Each must match: a
 #: module that Scrapy renames must not drop out of the run unnoticed.
@@ -79,7 +80,7 @@ for name in ("SCHEDULER", "DUPEFILTER_CLASS"):
 def main() -> int:
     options = parse_arguments()
     scrapy_version = version("scrapy")
-    sdist = download(scrapy_version, options.cache)
+    sdist = download("scrapy", scrapy_version, options.cache)
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         source = Path(folder, f"scrapy-{scrapy_version}")
         unpack(sdist, source)
@@ -105,23 +106,21 @@ def parse_arguments() -> argparse.Namespace:
         action="store_true",
         help="run only what is left out otherwise: a test that passes needs no exclusion",
     )
-    parser.add_argument(
-        "--cache", type=Path, default=ROOT / ".scrapy-sdist", help="folder for Scrapy's sdists"
-    )
+    parser.add_argument("--cache", type=Path, default=SDISTS, help="folder for Scrapy's sdists")
     parser.add_argument("--workers", type=int, default=2, help="pytest processes; default: 2")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest", metavar="-- ARGUMENT")
     return parser.parse_args()
 
 
-def download(scrapy_version: str, cache: Path) -> Path:
-    """Scrapy's sdist, from the cache if it is there."""
+def download(name: str, release: str, cache: Path) -> Path:
+    """The sdist of a package, from the cache if it is there."""
     cache.mkdir(parents=True, exist_ok=True)
-    sdist = cache / f"scrapy-{scrapy_version}.tar.gz"
+    sdist = cache / f"{name}-{release}.tar.gz"
     if not sdist.exists():
         # Into a folder of its own first: an interrupted download must not be found later.
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["--no-binary", "scrapy", "--dest", folder, f"scrapy=={scrapy_version}"]
+            command += ["--no-binary", name, "--dest", folder, f"{name}=={release}"]
             subprocess.run(command, check=True)
             (Path(folder) / sdist.name).replace(sdist)
     return sdist
