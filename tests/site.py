@@ -35,7 +35,8 @@ class Hit:
 
 @dataclass
 class Answer:
-    """What the server replies, after *delay* seconds. Without a status it hangs up.
+    """What the server replies, after *delay* seconds and not before *until* is true. Without a
+    status it hangs up.
 
     A ``Content-Length`` among the headers need not be true. With *drip* the body comes in
     single bytes, so many seconds apart; with *reset* the connection is reset after it.
@@ -45,6 +46,7 @@ class Answer:
     status: int | None = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: float = 0.0
+    until: Callable[[], bool] = lambda: True
     drip: float = 0.0
     reset: bool = False
 
@@ -135,6 +137,8 @@ class Site:
                 answer = Answer(answer)
             if answer.delay:
                 await asyncio.sleep(answer.delay)
+            while not answer.until():  # noqa: ASYNC110 - nobody could tell us
+                await asyncio.sleep(0.01)
             return answer
         finally:
             self._open[hit.host] -= 1

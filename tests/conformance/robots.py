@@ -64,9 +64,7 @@ def main() -> None:
     check(run.stats["focus/delay/clamped"], clamped, "delays that were clamped")
     early = [name for name in pages if wait(sent, name) < min(delays.get(name, 0), LONGEST) - EXACT]
     check(early, [], "sites that were asked too early")
-    print(
-        f"{FILES} files: {len(pages)} pages fetched, {refused} refused, {granted} delays honoured."
-    )
+    print(f"{len(pages)} pages fetched, {refused} refused, {granted} delays honoured")
 
 
 #: The names are too many for a command line.
