@@ -15,13 +15,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
+from scrapy_focus.gate import RobotsGate
+from scrapy_focus.pacer import group_of
 from tests.frontier.audit import contradictions
 from tests.paced import EXACT, Crawl, gaps, host, numbered
 from tests.project import Project
 from tests.site import Answer, Hit, Site, links, redirect
+from tests.test_hosts import URLS, host_or_none
 
 #: How many links the page has that has very many; MANY_LINKS=1000000 takes some minutes.
 MANY = int(os.environ.get("MANY_LINKS", "10000"))
@@ -510,6 +514,23 @@ def test_odd_urls(tmp_path: Path, way: str) -> None:
     assert run.stats["focus/dropped/unsupported"] == 2
     ends = {"failed": len(rows) - len(done) - 2, "dropped": 2}
     assert crawl.balance() == {"added": len(rows), "done": len(done), **ends}
+
+
+@given(URLS, URLS)
+def test_the_pace_of_any_request(url: str, before: str) -> None:
+    """It is its host's, also where the downloader has written a slot into meta, or a redirect has
+    copied one; nothing raises."""
+    with suppress(ValueError):
+        request, source = Request(url), Request(before)
+        host = host_or_none(request.url) or ""
+        assert group_of(request) == host
+        request.meta["download_slot"] = urlsplit(request.url).hostname or ""
+        assert group_of(request) == host
+        request.meta.update(download_slot=urlsplit(source.url).hostname, redirect_urls=[source.url])
+        assert group_of(request) == host
+        request.meta["download_slot"] = "the user's"
+        assert group_of(request) == "the user's"
+        RobotsGate(obey=True).is_stuck(request)
 
 
 def test_very_long_urls(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scrapy.core.downloader import Slot
+from scrapy.robotstxt import ProtegoRobotParser
 
 from scrapy_focus.decisions.politeness import Rate, Rates, clamp_delay, parse_retry_after, pause
 
@@ -149,6 +150,68 @@ def test_a_clamped_delay_is_within_bounds(value: object, longest: float) -> None
 def test_retry_after_is_clamped_alike() -> None:
     asked = parse_retry_after("9" * 10_000, THEN)
     assert clamp_delay(asked, 3600.0) == (3600.0, True)
+
+
+@given(st.one_of(st.text(), st.binary(), st.from_regex(r"-?[0-9]{1,400}(\.[0-9]*)?")), DELAYS)
+def test_no_header_asks_for_more_than_is_granted(value: str | bytes, longest: float) -> None:
+    asked = parse_retry_after(value, THEN)
+    assert 0 <= clamp_delay(asked, longest)[0] <= longest
+
+
+#: robots.txt files, and what is granted of them.
+GROUP = "User-agent: {}\nDisallow: /no\nCrawl-delay: {}\n"
+ROBOTS = {
+    GROUP.format("*", "10"): (10, False),
+    GROUP.format("*", " 2.5 # seconds"): (2.5, False),
+    GROUP.format("*", ".5"): (0.5, False),
+    GROUP.format("*", "0.001"): (0.001, False),
+    GROUP.format("*", "1e3"): (1000, False),
+    GROUP.format("*", "1e308"): (3600, True),
+    GROUP.format("*", "9" * 300): (3600, True),
+    GROUP.format("*", "-0.0"): (0, False),
+    GROUP.format("*", "10").replace("Crawl-delay", "CRAWL-DELAY"): (10, False),
+    GROUP.format("*", "10").replace("\n", "\r"): (10, False),
+    # None of these is a delay.
+    **{
+        GROUP.format("*", value): (0, False)
+        for value in (
+            "",
+            "-1",
+            "nan",
+            "inf",
+            "-inf",
+            "1e400",
+            "9" * 400,
+            "5s",
+            "5, 6",
+            "1;2",
+            "0x5",
+        )
+    },
+    "Crawl-delay: 10\n": (0, False),
+    GROUP.format("otherbot", "10"): (0, False),
+    # The group that names us counts, wherever it stands, and the last word in it.
+    GROUP.format("*", "10") + GROUP.format("examplebot", "20"): (20, False),
+    GROUP.format("ExampleBot", "20") + GROUP.format("*", "10"): (20, False),
+    GROUP.format("otherbot\nUser-agent: examplebot", "20"): (20, False),
+    GROUP.format("*", "10") + "User-agent: examplebot\nDisallow: /\n": (0, False),
+    GROUP.format("*", "10") + GROUP.format("*", "20"): (20, False),
+    GROUP.format("*", "10") + GROUP.format("*", "soon"): (10, False),
+}
+
+
+@pytest.mark.parametrize("robots", ROBOTS)
+def test_crawl_delay_of_a_robots_txt(robots: str) -> None:
+    parser = ProtegoRobotParser(robots.encode(), None)
+    asked = parser.crawl_delay("ExampleBot/1.0 (+https://bot.example)")
+    assert clamp_delay(asked, 3600.0) == ROBOTS[robots]
+
+
+@given(st.binary(), st.binary(max_size=20))
+def test_crawl_delay_of_garbage(garbage: bytes, value: bytes) -> None:
+    parser = ProtegoRobotParser(garbage + b"\nUser-agent: *\nCrawl-delay: " + value, None)
+    seconds, _ = clamp_delay(parser.crawl_delay("ExampleBot/1.0"), 3600.0)
+    assert 0 <= seconds <= 3600
 
 
 # --- failures
