@@ -86,7 +86,7 @@ class Pacer:
         self._refused: dict[tuple[str, str], None] = {}
         self._delays: dict[str, float] = {}
         self._touched: dict[str, float] = {}
-        #: Until when groups must wait that have asked for it when a page was on its way already.
+        #: Until when groups must wait, for pages that are on their way to the downloader already.
         self._early: dict[str, float] = {}
         self._failures: dict[str, _Trouble] = {}
         self._refusals: dict[str, _Trouble] = {}
@@ -177,9 +177,7 @@ class Pacer:
         or a file: it may ask to leave the host alone as well."""
         wait = self._retry_after(response) if response.status in (429, 503) else None
         if wait:
-            group = group_of(request)
-            self._hold(group, wait, now, "retry_after")
-            self._early[group] = max(now + wait, self._early.get(group, 0.0))
+            self._hold(group_of(request), wait, now, "retry_after")
 
     def _retry_after(self, response: Response) -> float | None:
         """For how many seconds a response asks to leave its host alone, if it does."""
@@ -206,6 +204,7 @@ class Pacer:
         self._stats.inc_value(f"focus/hold/{why}")
         logger.info("Leaving %s alone for %.0f s (%s)", group, wait, why)
         self._writer.event(lambda: self._frontier.hold(group, now + wait, now))
+        self._early[group] = max(now + wait, self._early.get(group, 0.0))
 
     async def robots_parsed(self, robotparser: RobotParser, request: Request) -> None:
         """Handler of :signal:`robots_parsed`, which holds that host's pages until it

@@ -96,6 +96,14 @@ class Copying(Follow):
             yield response.follow(link, callback, meta=response.meta)
 
 
+class Late:
+    """Keeps some requests for a while on their way to the downloader."""
+
+    async def process_request(self, request):
+        if "/late" in request.url:
+            await asyncio.sleep(0.3)
+
+
 class CountingParser(ProtegoRobotParser):
     """Counts what it is asked."""
 
@@ -299,6 +307,26 @@ def test_nobody_speaks_for_another_host(tmp_path: Path, spider: str) -> None:
     assert run.stats["focus/failed/unsupported"] == 24
     assert crawl.balance() == {"added": 66, "done": 42, "failed": 24}
     assert crawl.rows("SELECT pages FROM jobs") == [(38,)]
+
+
+def test_who_is_on_the_way_turns_back(tmp_path: Path) -> None:
+    """A request that was handed out before its host has asked to be left alone is not sent."""
+
+    def answer(hit: Hit) -> Answer | str:
+        first = hit.path == "/now" and site.paths().count("/now") == 1
+        return Answer(status=503, headers={"Retry-After": "1"}) if first else "a page"
+
+    with Site(answer) as site:
+        crawl = OddCrawl(
+            tmp_path / "p", ROBOTSTXT_OBEY=False, DOWNLOADER_MIDDLEWARES={"spiders.Late": 50}
+        )
+        run = crawl.crawl("follow", f"url={site.url('/late')},{site.url('/now')}")
+
+    assert run.reason == "finished"
+    assert site.paths()[0] == "/now"
+    assert sorted(site.paths()) == ["/late", "/now", "/now"]
+    assert site.gaps(site.hosts[0])[0] >= 1 - EXACT
+    assert crawl.balance() == {"added": 2, "done": 2}
 
 
 def test_who_shares_a_slot_shares_its_delay(tmp_path: Path) -> None:
