@@ -35,6 +35,7 @@ HUGE = int(os.environ.get("HUGE_ROBOTS", "1000000"))
 ODD = '''
 import json
 import re
+from scrapy.utils.request import RequestFingerprinter
 
 
 class Odd(Follow):
@@ -102,6 +103,21 @@ class Late:
     async def process_request(self, request):
         if "/late" in request.url:
             await asyncio.sleep(0.3)
+
+
+class CountingFingerprinter(RequestFingerprinter):
+    """Counts the URLs that take it long."""
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        fingerprinter = cls(crawler)
+        fingerprinter.stats = crawler.stats
+        return fingerprinter
+
+    def fingerprint(self, request):
+        if len(request.url) > 10_000:
+            self.stats.inc_value("fingerprinter/long")
+        return super().fingerprint(request)
 
 
 class CountingParser(ProtegoRobotParser):
@@ -576,11 +592,8 @@ def test_very_long_urls(tmp_path: Path) -> None:
         return "a page"
 
     with Site(answer) as site:
-        settings = {
-            "URLLENGTH_LIMIT": 0,
-            "FOCUS_EXCLUDED": ["*/no*", "/*.pdf"],
-            "LOG_LEVEL": "INFO",
-        }
+        settings: dict[str, Any] = {"URLLENGTH_LIMIT": 0, "FOCUS_EXCLUDED": ["*/no*"]}
+        settings["REQUEST_FINGERPRINTER_CLASS"] = "spiders.CountingFingerprinter"
         seeds = [site.url("/"), site.url(f"/seed-{long}")]
         crawl = OddCrawl(tmp_path / "p", seeds, **settings)
         run = crawl.crawl("many")
@@ -593,6 +606,8 @@ def test_very_long_urls(tmp_path: Path) -> None:
     lengths = Counter(len(path) for path in site.paths() if len(path) > 100_000)
     assert lengths == {100_006: 2, 100_010: 1}
     assert run.stats["focus/refused/duplicate"] == 1
+    # Once each: not all that are before it in a chain again at each hop.
+    assert run.stats["fingerprinter/long"] == 25
     # A chain that is too long, and a header that is.
     assert run.stats["focus/failed/response_refused"] == 1
     assert run.stats["focus/failed/unreachable"] == 1
