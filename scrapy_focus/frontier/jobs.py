@@ -12,7 +12,7 @@ from scrapy_focus.frontier.contract import ASIDE
 from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.ledger import Ledger
 from scrapy_focus.frontier.rows import Host, Rows
-from scrapy_focus.frontier.runs import RunLock, find_boot, forget, is_alive
+from scrapy_focus.frontier.runs import RunLock, find_boot, forget, forget_dead, is_alive
 
 _LEASED_ROW = "u.id, u.queue, u.in_flight, u.rank, u.charged"
 # Served by urls_leased.
@@ -140,6 +140,7 @@ class Jobs:
 
         Starting over is one act: a new generation, not a delete.
         """
+        forget_dead(self._db.path)
         # The lock comes before the row: a run without a lock counts as dead.
         try:
             self._lock = RunLock(self._db.path, self._ahead)

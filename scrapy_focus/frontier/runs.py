@@ -118,16 +118,30 @@ def clock_of(frontier: Path) -> float | None:
     are any."""
     if sys.platform == "win32":
         return None  # a file of a run that is dead looks the same
-    prefix = f"{frontier.name}.run-"
-    try:
-        names = [p.name for p in frontier.parent.iterdir() if p.name.startswith(prefix)]
-    except OSError:
-        return None  # opening the frontier will say why
-    for name in names:
-        if is_alive(frontier, name[len(prefix) :]):
+    for token in _tokens(frontier):
+        if is_alive(frontier, token):
             with suppress(OSError, ValueError):
-                return float(frontier.with_name(name).read_text())
+                return float(lock_path(frontier, token).read_text())
     return None
+
+
+def _tokens(frontier: Path) -> list[str]:
+    """The tokens of all runs that have a lock file."""
+    prefix = lock_path(frontier, "").name
+    try:
+        names = [path.name for path in frontier.parent.iterdir()]
+    except OSError:
+        return []  # opening the frontier will say why
+    return [name[len(prefix) :] for name in names if name.startswith(prefix)]
+
+
+def forget_dead(frontier: Path) -> None:
+    """Remove the lock files that nobody holds: a run that is killed as it begins or ends leaves
+    one that no row of the frontier names. Only who may write to the frontier may do so, since
+    it takes that, too, to make a lock file and lock it."""
+    for token in _tokens(frontier):
+        if not is_alive(frontier, token):
+            forget(frontier, token)
 
 
 def forget(frontier: Path, token: str) -> None:

@@ -4,6 +4,8 @@ rows say."""
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +62,15 @@ CONTRADICTIONS = {
 }
 
 
+@contextmanager
+def look_into(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that leaves the file as it is."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        yield connection
+
+
 def contradictions(path: Path) -> dict[str, list[tuple[Any, ...]]]:
     """What is wrong with a frontier, if anything is."""
-    connection = sqlite3.connect(path)
-    try:
+    with look_into(path) as connection:
         found = {name: connection.execute(sql).fetchall() for name, sql in CONTRADICTIONS.items()}
-    finally:
-        connection.close()
     return {name: rows for name, rows in found.items() if rows}
