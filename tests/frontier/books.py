@@ -9,7 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .audit import look_into
+from scrapy_focus.frontier import Ending, Outcome
+from scrapy_focus.frontier.sqlite import SQLiteFrontier
+
+from .audit import contradictions, look_into
+
+#: Later than every time in a frontier of these tests.
+_LATER = 1e9
 
 
 @dataclass
@@ -24,9 +30,9 @@ class Calls:
     now: float = 0.0
 
     @classmethod
-    def read(cls, file: Path) -> Calls:
+    def read(cls, text: str) -> Calls:
         self = cls()
-        for line in file.read_text().splitlines() if file.exists() else ():
+        for line in text.splitlines():
             noted = json.loads(line)
             if isinstance(noted, float):
                 self.made, self.now = self.made + 1, noted
@@ -188,3 +194,41 @@ def assert_balanced(path: Path) -> None:
     with look_into(path) as connection:
         counters = connection.execute(f"{_COUNTERS} ORDER BY id").fetchall()
         assert counters == connection.execute(_ROWS).fetchall()
+
+
+def drain(path: Path, job: str) -> list[str]:
+    """Resume a job and finish it; what was handed out."""
+    frontier = SQLiteFrontier(path, job, pace=lambda _: (0.0, 0), now=_LATER, resume=True)
+    found, now = [], _LATER
+    while True:
+        leases = frontier.lease(1000, now, now + 3600)
+        if not leases:
+            due = frontier.next_due(now)
+            if due is None:
+                break
+            now = max(now, due)
+        found += [lease.candidate.url for lease in leases]
+        frontier.settle([Outcome(lease, Ending.DONE) for lease in leases], [], now)
+    frontier.close("finished", finished=True, now=now)
+    return found
+
+
+def check(path: Path, possible: list[dict[str, Any]], now: float) -> dict[str, Any]:
+    """The file is in one of these states, its books add up, and runs that resume its jobs are
+    given what waits and nothing else.
+
+    :return: the state
+    """
+    found = read(path, now)
+    assert found in possible
+    if found["jobs"]:
+        assert not contradictions(path)
+        assert_balanced(path)
+    for job in found["jobs"] or ["job"]:
+        urls = found["jobs"].get(job, {"urls": {}})["urls"]
+        waiting = [url for url, (ending, *_) in urls.items() if ending == "waiting"]
+        assert sorted(drain(path, job)) == sorted(waiting)
+    assert not contradictions(path)
+    assert_balanced(path)
+    assert not list(path.parent.glob("*.run-*")), "nobody lives"
+    return found

@@ -5,8 +5,9 @@ and when it has returned, with what it was asked and what it answered. That is w
 holds the frontier to afterwards.
 
 ``python -m tests.frontier.lives`` reads from its standard input what to run: the name of a
-life, its folder, the point to be killed at (0: none) and whether a power cut may lose nothing.
-It answers with how the process ended.
+life, its folder, the point to be killed at (0: none), and words: ``full``, if a power cut may
+lose nothing, and ``network``, if there is no write-ahead log. It answers with how the process
+ended.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -146,6 +148,7 @@ class Life:
                 pace=lambda group: PACES.get(group, (0.0, 0)),
                 now=self.now,
                 full=self._full,
+                ahead=0.0,
                 **options,
             )
             assert self.frontier.start == start
@@ -405,23 +408,50 @@ LIVES: dict[Script, Script | None] = {
 }
 
 
-def run(name: str, folder: Path, fatal: int, *, full: bool) -> None:
+def run(name: str, folder: Path, fatal: int, words: str) -> None:
     """Live a life and end, without a word to the store if it was not closed."""
+    if "network" in words:
+        database._on_network = lambda path: True
     # Nothing is stored by a thread, at a moment that is not the same each time.
     database._LINGER = 3600.0
     Statements(folder, fatal).watch()
     (life,) = (life for life in LIVES if life.__name__ == name)
-    life(Life(folder, full=full))
+    life(Life(folder, full="full" in words))
+
+
+class Server:
+    """Runs lives, each in a process that is forked from one that is warm and has no threads."""
+
+    def __init__(self, environment: Mapping[str, str] = {}) -> None:
+        path = os.pathsep.join(p for p in sys.path if p)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.frontier.lives"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, **environment},
+        )
+
+    def run(self, life: Script, folder: Path, fatal: int = 0, words: str = "") -> int:
+        """Run a life to its end, or to its death at a point; returns how its process ended."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(f"{life.__name__}\t{folder}\t{fatal}\t{words}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
 
 
 def serve() -> None:
     gc.freeze()
     for line in sys.stdin:
-        name, folder, fatal, full = line.split("\t")
+        name, folder, fatal, words = line.split("\t")
         child = os.fork()
         if not child:
             try:
-                run(name, Path(folder), int(fatal), full=bool(int(full)))
+                run(name, Path(folder), int(fatal), words)
                 os._exit(0)
             finally:
                 sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]

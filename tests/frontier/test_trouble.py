@@ -369,7 +369,7 @@ class TestDurability(SQLiteStore):
         assert offer(frontier, "a/1") == [True]
 
     def test_full(self) -> None:
-        assert self.open(full=True)._db.one("PRAGMA synchronous") == (2,)
+        assert self.open(full=True)._db.one("PRAGMA synchronous") == (3,)
 
     def test_a_network_drive(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
