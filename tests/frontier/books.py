@@ -178,6 +178,16 @@ def read(path: Path, now: float) -> dict[str, Any]:
     return books.state(now)
 
 
+def read_all(path: Path) -> dict[str, list[Any]]:
+    """Every row of every table."""
+    if not path.exists():
+        return {}
+    with look_into(path) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        names = ["sqlite_master", "pragma_user_version", *(name for (name,) in tables)]
+        return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
+
+
 _COUNTERS = """
     SELECT name, added, leased, done, failed, dropped FROM jobs AS j
     WHERE generation = (SELECT max(generation) FROM jobs WHERE name = j.name)"""

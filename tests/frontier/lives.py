@@ -20,8 +20,10 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,7 @@ class Statements:
         if threading.current_thread() is threading.main_thread():
             self._number += 1
             if self._number == self._fatal:
-                os.kill(os.getpid(), signal.SIGKILL)
+                signal.raise_signal(signal.SIGKILL)
 
     @contextmanager
     def _around(self) -> Iterator[None]:
@@ -412,8 +414,12 @@ def run(name: str, folder: Path, fatal: int, words: str) -> None:
     """Live a life and end, without a word to the store if it was not closed."""
     if "network" in words:
         database._on_network = lambda path: True
-    # Nothing is stored by a thread, at a moment that is not the same each time.
+    # The same each time: nothing is stored by a thread, and no name is drawn.
     database._LINGER = 3600.0
+    calls = folder / "calls"
+    numbers = count(calls.stat().st_size if calls.exists() else 0)
+    uuid.uuid4 = lambda: uuid.UUID(int=next(numbers), version=4)
+    os.getpid = lambda: 1
     Statements(folder, fatal).watch()
     (life,) = (life for life in LIVES if life.__name__ == name)
     life(Life(folder, full="full" in words))
