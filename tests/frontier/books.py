@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scrapy_focus.frontier import Ending, Outcome
+from scrapy_focus.frontier import Ending, Frontier, Outcome
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
 from .audit import contradictions, look_into
@@ -207,9 +207,8 @@ def assert_balanced(path: Path) -> None:
         assert counters == connection.execute(_ROWS).fetchall()
 
 
-def drain(path: Path, job: str) -> list[str]:
-    """Resume a job and finish it; what was handed out."""
-    frontier = SQLiteFrontier(path, job, pace=lambda _: (0.0, 0), now=_LATER, resume=True)
+def drain(frontier: Frontier) -> list[str]:
+    """Finish a job; what was handed out."""
     found, now = [], _LATER
     while True:
         leases = frontier.lease(1000, now, now + 3600)
@@ -224,6 +223,12 @@ def drain(path: Path, job: str) -> list[str]:
     return found
 
 
+def waiting(state: dict[str, Any], job: str) -> list[str]:
+    """The URLs that a run of a job must be given, in one of the states."""
+    urls = state["jobs"].get(job, {"urls": {}})["urls"]
+    return sorted(url for url, (ending, *_) in urls.items() if ending == "waiting")
+
+
 def check(path: Path, possible: list[dict[str, Any]], now: float) -> dict[str, Any]:
     """The file is in one of these states, its books add up, and runs that resume its jobs are
     given what waits and nothing else.
@@ -236,9 +241,8 @@ def check(path: Path, possible: list[dict[str, Any]], now: float) -> dict[str, A
         assert not contradictions(path)
         assert_balanced(path)
     for job in found["jobs"] or ["job"]:
-        urls = found["jobs"].get(job, {"urls": {}})["urls"]
-        waiting = [url for url, (ending, *_) in urls.items() if ending == "waiting"]
-        assert sorted(drain(path, job)) == sorted(waiting)
+        frontier = SQLiteFrontier(path, job, pace=lambda _: (0.0, 0), now=_LATER, resume=True)
+        assert sorted(drain(frontier)) == waiting(found, job)
     assert not contradictions(path)
     assert_balanced(path)
     assert not list(path.parent.glob("*.run-*")), "nobody lives"

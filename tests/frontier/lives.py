@@ -395,9 +395,22 @@ def migrated(life: Life) -> None:
     life.close()
 
 
+def joined(life: Life) -> None:
+    """Beside a run that lives."""
+    life.open("joined")
+    leases = life.lease(9, 5)
+    assert set(leases) == {"a/1", "a/2", "a/3", "b/1", "c/1"}
+    with life.transaction(soon=True, lasting=True):
+        life.add("k/1")
+    life.settle(leases["a/1"], Ending.DONE, "a/4")
+    life.settle(leases["c/1"], Ending.RETRY)
+    life.pace("a", 3.0)
+    life.close()
+
+
 Script = Callable[[Life], None]
 
-#: Each life, and the one before it.
+#: Each life that a test runs alone, and the one before it.
 LIVES: dict[Script, Script | None] = {
     new: None,
     crawl: new,
@@ -421,8 +434,7 @@ def run(name: str, folder: Path, fatal: int, words: str) -> None:
     uuid.uuid4 = lambda: uuid.UUID(int=next(numbers), version=4)
     os.getpid = lambda: 1
     Statements(folder, fatal).watch()
-    (life,) = (life for life in LIVES if life.__name__ == name)
-    life(Life(folder, full="full" in words))
+    globals()[name](Life(folder, full="full" in words))
 
 
 class Server:

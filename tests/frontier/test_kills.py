@@ -8,15 +8,18 @@ import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 import pytest
 
-from scrapy_focus.frontier import database
+from scrapy_focus.frontier import Ending, Outcome, database
+from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
 from . import lives
-from .books import Calls, check, read_all, states
+from .audit import contradictions
+from .books import Calls, assert_balanced, check, drain, read_all, states, waiting
+from .helpers import T0
 
 
 @pytest.fixture(name="server", scope="module")
@@ -74,3 +77,35 @@ def test_every_statement(
     if life is lives.migrated:
         with closing(sqlite3.connect(folder / "frontier.db")) as connection:
             assert connection.execute("SELECT count(*) FROM more").fetchall() == [(1,)]
+
+
+def test_beside_a_run_that_lives(server: lives.Server, tmp_path: Path) -> None:
+    """It finds what the other one has left, and nothing that it knew of is out of date."""
+    template = tmp_path / "before"
+    template.mkdir()
+    assert server.run(lives.new, template) == 0
+    calls = Calls()
+    # First of all as it is when nobody is killed.
+    for fatal in chain([0], count(1)):
+        folder = Path(shutil.copytree(template, tmp_path / str(fatal)))
+        path = folder / "frontier.db"
+        frontier = SQLiteFrontier(path, "job", pace=lambda _: (0.0, 0), now=T0, resume=True)
+        # So that it has read what the other one is about to change.
+        for lease in frontier.lease(9, T0, T0 + 60):
+            frontier.settle([Outcome(lease, Ending.RELEASED, fetched=False)], [], T0)
+        code = server.run(lives.joined, folder, fatal)
+        killed = Calls.read((folder / "calls").read_text())
+        if not fatal:
+            calls = killed
+        assert not frontier.others(T0)
+        assert not contradictions(path)
+        assert_balanced(path)
+        possible = states(calls.returned[: killed.made], killed.lasting, killed.now)
+        handed_out = sorted(drain(frontier))
+        assert handed_out in [waiting(state, "job") for state in possible], fatal
+        assert not contradictions(path)
+        assert_balanced(path)
+        if fatal and code == 0:
+            break
+        assert code == (-signal.SIGKILL if fatal else 0)
+    assert fatal > 100
