@@ -27,6 +27,7 @@ CONCURRENCY = 4
 SPIDERS = """
     import os
     import signal
+    from scrapy_focus.frontier.database import Database
     from scrapy_focus.scheduler import Scheduler
     from scrapy_focus.watcher import Watcher
     from scrapy_focus.writer import Writer
@@ -56,6 +57,7 @@ SPIDERS = """
     watch(Scheduler, "open", after="open")
     watch(Scheduler, "enqueue_request", after="enqueued")
     watch(Writer, "flush", before="flushing", after="flushed")
+    watch(Database, "end", before="storing", after="stored")
     watch(Scheduler, "next_request", after="leased")
     watch(Watcher, "leaving", before="leaving", after="left")
     watch(Scheduler, "close", before="closing", after="closed")
@@ -120,7 +122,8 @@ class Web(Site):
             return redirect(f"/{page}")
         if page % 10 == 7 and self.paths().count(hit.path) == 1:
             return Answer(status=503)
-        near = [*range(4 * page + 1, 4 * page + 5), 7 * page % PAGES, page // 2]
+        # From one page alone, so that a link that is lost is a page that is lost.
+        near = (max(0, page - 1) // 2, 2 * page + 1, 2 * page + 2)
         return links(*(_path(n) for n in near if n < PAGES))
 
     @property
@@ -213,21 +216,21 @@ def assert_done(found: Counter[str], expected: Counter[str], again: Counter[str]
 #: Where the process is killed, and at the how manieth time: each is reached from where the one
 #: before was.
 KILLS = [
-    *(("open", 1), ("enqueued", 1), ("flushed", 3), ("sent", 5), ("response_downloaded", 4)),
-    *(("half", 4), ("item_scraped", 9), ("left", 7), ("leased", 9)),
+    *(("open", 1), ("enqueued", 1), ("stored", 9), ("stored", 12), ("sent", 5), ("half", 4)),
+    *(("response_downloaded", 4), ("item_scraped", 9), ("left", 7), ("leased", 9)),
     *(("spider_idle", 1), ("closing", 1), ("closed", 1)),
 ]
 PLACES = [
-    *("open", "spider_opened", "enqueued", "flushing", "flushed", "leased", "sent", "half"),
-    *("request_reached_downloader", "headers_received", "response_downloaded", "item_scraped"),
-    *("request_left_downloader", "response_received", "leaving", "left", "spider_idle", "closing"),
-    *("closed", "spider_closed", "engine_stopped"),
+    *("open", "spider_opened", "enqueued", "flushing", "storing", "stored", "flushed", "leased"),
+    *("sent", "request_reached_downloader", "headers_received", "response_downloaded", "half"),
+    *("request_left_downloader", "response_received", "item_scraped", "leaving", "left"),
+    *("spider_idle", "closing", "closed", "spider_closed", "engine_stopped"),
 ]
 
 
 def choose_kills(seed: int) -> list[tuple[str, int]]:
     rng = random.Random(seed)
-    early = [(rng.choice(PLACES[2:16]), rng.randint(1, 25)) for _ in range(14)]
+    early = [(rng.choice(PLACES[2:18]), rng.randint(1, 25)) for _ in range(14)]
     return early + [(rng.choice(PLACES), 1) for _ in range(6)]
 
 
