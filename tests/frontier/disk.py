@@ -19,7 +19,7 @@ _SECTOR = 512
 class Record(NamedTuple):
     """One operation on a file."""
 
-    #: w(rite), t(runcate), s(ync), u(nlink) or r(ename).
+    #: w(rite), t(runcate), s(ync) or u(nlink).
     kind: str
     #: Where it is written; of t, the size.
     offset: int

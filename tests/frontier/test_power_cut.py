@@ -122,3 +122,11 @@ def test_any_moment(
             error.args = (f"cut after record {number} of {life.__name__}, {error}",)
             raise
     assert lacking > len(cuts) / 4
+
+    # Nothing was written past the journal.
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    disk.rebuild(whole, rng, 1.0)
+    beside = {"calls", "frontier.db-shm"}
+    written = {file.name: file.read_bytes() for file in home.iterdir() if file.name not in beside}
+    assert {file.name: file.read_bytes() for file in whole.iterdir()} == written
