@@ -47,6 +47,7 @@ CREATE INDEX urls_seen_again ON urls (seen_again) WHERE seen_again;
 Event = list[Any]
 
 
+# Not from .helpers, which needs pytest: what is forked so often had better be small.
 def candidate(url: str, **fields: Any) -> Candidate:
     host = url.partition("/")[0]
     return Candidate(url=url, host=host, group=host, key=url.encode(), discovered=T0, **fields)
