@@ -583,6 +583,8 @@ class Scheduler(BaseScheduler):
         counts = self._frontier.counts(self._clock())
         for name in ("waiting", "pages", "bytes"):
             self._stats.set_value(f"focus/{name}", getattr(counts, name))
+        if self._frontier.aside:
+            self._stats.inc_value("focus/unreadable", self._frontier.aside)
         if self._crawl.location.path is None:
             return
         extra = {"spider": self._crawl.spider}

@@ -134,6 +134,8 @@ class Frontier(ABC):
     generation: int = 1
     #: What the store is, for the log; never with credentials.
     name: str = ""
+    #: How many rows this run has set aside by itself: what they hold is malformed.
+    aside: int = 0
 
     @abstractmethod
     def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:

@@ -14,7 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
 
-from scrapy_focus.exceptions import FrontierBusy, FrontierError, FrontierTooNew
+from scrapy_focus.exceptions import FocusError, FrontierBusy, FrontierError, FrontierTooNew
+from scrapy_focus.frontier.mending import is_text
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,12 @@ _WAL_SIZE, _FEW_PAGES, _PASSES = 16_000_000, 512, 5
 #: Seconds after which a transaction that lingers is stored at the latest, and how many
 #: changes it may gather, since storing them holds the caller.
 _LINGER, _MANY = 0.02, 64
+
+#: What a malformed row may raise, wherever it is worked on.
+_PUZZLES = (
+    *(sqlite3.Error, TypeError, ValueError, OverflowError, AttributeError, LookupError),
+    AssertionError,
+)
 
 #: File systems on which the shared memory that WAL needs does not work between machines.
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
@@ -76,6 +83,8 @@ class Database:
         self.begun: Callable[[bool], None] = lambda changed: None
         self.storing: Callable[[], None] = lambda: None
         self.undone: Callable[[], None] = lambda: None
+        #: Called after an error that rows may have caused; says whether it has changed them.
+        self.mended: Callable[[], bool] = lambda: False
         #: Whether the open transaction must be stored when it ends.
         self.urgent = False
         #: Taken by each transaction, and by the thread that stores what lingers.
@@ -83,7 +92,7 @@ class Database:
         self._part = _Part(self)
         self._lingering = False
         self._changes = 0
-        self._failure: sqlite3.Error | None = None
+        self._failure: Exception | None = None
         self._depth = 0
         self._undone = False
         self._version = 0
@@ -96,13 +105,17 @@ class Database:
         except sqlite3.Error as error:
             self.fail(error)
         self.execute = self._connection.execute
+        self._connection.create_function("is_text", 1, is_text, deterministic=True)
         try:
             self._check()
             if not read_only:
                 self._prepare(full)
                 self._migrate()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             self._connection.close()
+            if isinstance(error, UnicodeDecodeError):
+                # SQLite quotes what it cannot read of a schema, bytes that are no text among it.
+                error = sqlite3.DatabaseError("malformed database schema")
             self.fail(error)
         except BaseException:
             self._connection.close()
@@ -250,17 +263,22 @@ class Database:
             return
         self.take_turn()
         try:
-            with self.reading():
-                if self._lingering:
-                    yield
-                    return
-                self.execute("BEGIN")
-                try:
-                    yield
-                finally:
-                    self.execute("COMMIT")
+            if self._lingering:
+                yield
+                return
+            self.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - raised below
+            puzzle = error
+        else:
+            return
         finally:
             self._lock.release()
+        self.explain(puzzle)
+        raise puzzle
 
     def reading(self) -> AbstractContextManager[None]:
         """Read, with the errors of :mod:`scrapy_focus.exceptions`."""
@@ -315,7 +333,7 @@ class Database:
             self.storing()
             self.execute("COMMIT")
             self._lingering = False
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - there is nobody here to catch it
             self._failure = error
             self.roll_back()
 
@@ -355,9 +373,29 @@ class Database:
         finally:
             self._lock.release()
 
-    def fail(self, error: sqlite3.Error) -> NoReturn:
-        """Raise what a driver's error means here."""
-        text = str(error)
+    def explain(self, error: BaseException) -> None:
+        """Raise what an error means here, after the transaction that it ended.
+
+        :raises scrapy_focus.exceptions.FrontierBusy: if malformed rows were its reason, which
+            have been set aside: then it can be tried again
+        """
+        if isinstance(error, FocusError) or not isinstance(error, _PUZZLES):
+            return
+        if _is_of_rows(error) and self.mended():
+            raise FrontierBusy(
+                f"Rows of the frontier {self.path} could not be read; they have been set aside."
+            ) from error
+        self.fail(error)
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Raise what an error means here."""
+        if _is_of_rows(error):
+            # With what it quotes of a row nobody must be able to choose what it means.
+            logger.debug("What could not be done with a row", exc_info=error)
+            raise FrontierError(
+                f"The frontier {self.path} cannot be used: {_in_a_line(error)}."
+            ) from error
+        text = _in_a_line(error)
         if "locked" in text or "busy" in text:
             raise FrontierBusy(
                 f"The frontier {self.path} is locked by another program; try again when it "
@@ -373,7 +411,6 @@ class Database:
                 f"There is no room left on the disk of the frontier {self.path}. Make room and "
                 "run again: the crawl goes on where it was."
             ) from error
-        text = text.rstrip(".")
         raise FrontierError(f"The frontier {self.path} cannot be used: {text}.") from error
 
     def close(self) -> None:
@@ -443,21 +480,22 @@ class _Transaction(_Reading):
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        db = self._db
+        db, failed = self._db, error
         try:
             if error is None:
-                try:
-                    db.end()
-                except BaseException as failed:
-                    db.roll_back()
-                    super().__exit__(type(failed), failed, None)
-                    raise
-            else:
-                db.roll_back()
-                super().__exit__(kind, error, trace)
+                db.end()
+                return
+        except BaseException as ended:  # noqa: BLE001 - raised below
+            failed = ended
         finally:
+            if failed is not None:
+                db.roll_back()
             db._depth = 0
             db._lock.release()
+        assert failed is not None
+        db.explain(failed)
+        if error is None:
+            raise failed
 
 
 class _Committer:
@@ -539,6 +577,23 @@ def _checkpoint(connection: sqlite3.Connection, mode: str) -> int:
     """Copy what can be copied. Says how many pages the WAL held when that began."""
     _, pages, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return int(pages)
+
+
+def _is_of_rows(error: BaseException) -> bool:
+    """Whether an error may come from what a row holds, and not from the file or its locks."""
+    return (
+        not isinstance(error, sqlite3.Error)
+        or isinstance(error, sqlite3.IntegrityError)
+        or str(error).startswith("Could not decode")
+    )
+
+
+def _in_a_line(error: BaseException) -> str:
+    """An error's text as a log may show it, without a full stop."""
+    text = str(error).rstrip(".")
+    if not isinstance(error, sqlite3.Error):
+        text = f"{type(error).__name__}: {text}"
+    return "".join(c if c.isprintable() else "?" for c in text[:200])
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from scrapy_focus.candidate import Candidate
 from scrapy_focus.exceptions import FrontierBusy, FrontierError
@@ -24,9 +27,14 @@ from scrapy_focus.frontier.contract import (
 from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.jobs import Jobs
 from scrapy_focus.frontier.ledger import Ledger
+from scrapy_focus.frontier.mending import adds_up, look_over, mend
 from scrapy_focus.frontier.report import read_counts
 from scrapy_focus.frontier.rows import Host, Queue, Rows
 from scrapy_focus.frontier.runs import Company
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 # Of VALUES, not of a SELECT with the condition: that could write several rows, and SQLite
 # would keep a copy of every page that it touches.
@@ -62,7 +70,11 @@ _LEAVE = "UPDATE urls SET in_flight = 0 WHERE id = ? AND attempts = ? AND run = 
 _RENEW = "UPDATE urls SET ready_at = ? WHERE id = ? AND attempts = ? AND run = ?"
 # Served by the primary key (the + keeps the planner from sorting the whole job each time):
 # in steps, so that no row is changed under the cursor.
-_SOME = "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
+# Nothing is known of what is set aside.
+_SOME = (
+    "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND ready_at <> ? AND id > ?"
+    " ORDER BY id LIMIT 1000"
+)
 _STATES = {Ending.DONE: 1, Ending.FAILED: 2, Ending.DROPPED: 3}
 
 #: How many queues' ids are kept in memory; past it they are looked up again. How many keys are.
@@ -112,20 +124,37 @@ class SQLiteFrontier(Frontier):
         company = Company(path)
         self._db = db = Database(path, full=full, alone=lambda: company.alone(self._jobs.token))
         db.begun, db.storing, db.undone = self._begun, self._storing, self._undone
+        db.mended = self._mended
         self._rows = Rows(db)
         self._ledger = Ledger(db, self._rows, limits)
         self._chooser = Chooser(db, self._rows, self._ledger, order, rng or random.Random())
         self._jobs = Jobs(db, self._rows, self._ledger, self._reopen, ahead)
+        self._mending = False
         self._job = self._run = 0
+        #: When something was leased last, or the run opened (Unix time, seconds).
+        self._now = now
+        #: Entries of the file that were put right.
+        self.repaired = 0
         try:
-            with self.transaction():
-                self._join(job, resume, policy, now)
+            self._patiently(lambda: self._join(job, resume, policy, now))
             db.stop_waiting()
         except BaseException:
             self._let_go()
             raise
 
+    def _patiently(self, write: Callable[[], _T]) -> _T:
+        """Write when the run opens: malformed rows that are found on the way are set aside."""
+        while True:
+            before = self.aside, self.repaired
+            try:
+                with self.transaction():
+                    return write()
+            except FrontierBusy:
+                if before == (self.aside, self.repaired):
+                    raise
+
     def _join(self, name: str, resume: bool | None, policy: str, now: float) -> None:
+        changed = look_over(self._db, now)
         joined = self._jobs.join(name, resume, policy, now)
         self._job = self._chooser.job = joined.job
         self._run = self._chooser.run = joined.run
@@ -137,6 +166,41 @@ class SQLiteFrontier(Frontier):
         self._ledger.revise()
         self._jobs.look_around(self._aged, now)
         self._copied = set() if joined.start in ("new", "restarted") else None
+        if changed or not adds_up(self._db, self._job):
+            found, aside = mend(self._db, now)
+            self._note(changed + found, aside)
+            self._rows.forget()
+
+    def _mended(self) -> bool:
+        """Look for malformed rows, after an error that may come from them."""
+        if self._mending:
+            return False
+        self._mending = True
+        try:
+            with self.transaction():
+                pass  # store what lingers
+            with self.transaction():
+                found = mend(self._db, self._now)
+                # What is at hand is not what is stored any more.
+                self._rows.forget()
+                self._fresh = False
+        finally:
+            self._mending = False
+        self._note(*found)
+        return found[0] > 0
+
+    def _note(self, changed: int, aside: int) -> None:
+        self.repaired += changed
+        self.aside += aside
+        if changed:
+            logger.error(
+                "The frontier %s has rows that no crawl has written like that, as after damage to "
+                "the disk: %d URLs cannot be read and are set aside, and %d other entries are put "
+                "right. The rest of the crawl goes on.",
+                self.name,
+                aside,
+                changed - aside,
+            )
 
     # -- transactions ---------------------------------------------------------------
 
@@ -253,6 +317,7 @@ class SQLiteFrontier(Frontier):
 
     def lease(self, limit: int, now: float, until: float) -> list[Lease]:
         leases: list[Lease] = []
+        self._now = now
         with self.transaction():
             if self._ledger.shared:
                 self._jobs.take_back_ended(now)
@@ -426,21 +491,35 @@ class SQLiteFrontier(Frontier):
 
     def counts(self, now: float) -> Counts:
         with self._snapshot():
+            if adds_up(self._db, self._job):
+                return read_counts(self._db, self._job, now)
+        # Something waits that nobody would ever find.
+        if self._mended():
+            raise FrontierBusy(f"The frontier {self.name} has been put right; try again.")
+        with self._snapshot():
             return read_counts(self._db, self._job, now)
 
     def rerank(self, rank: Callable[[Candidate], float]) -> int:
+        try:
+            return self._patiently(lambda: self._rerank(rank))
+        except FrontierError as error:
+            cause = error.__cause__
+            if cause is None or isinstance(cause, sqlite3.Error):
+                raise
+            raise cause from None  # what a policy raises is its own
+
+    def _rerank(self, rank: Callable[[Candidate], float]) -> int:
         number, last = 0, 0
         queues: set[int] = set()
-        with self.transaction():
-            while rows := self._db.execute(_SOME, (self._job, last)).fetchall():
-                for row, queue in rows:
-                    value = rank(self._rows.candidate(self._rows.queue(queue), row))
-                    self._db.execute("UPDATE urls SET rank = ? WHERE id = ?", (value, row))
-                    queues.add(queue)
-                number, last = number + len(rows), rows[-1][0]
-            self._leased.clear()
-            for queue in queues:
-                self._rows.find_head(self._rows.queue(queue))
+        while rows := self._db.execute(_SOME, (self._job, ASIDE, last)).fetchall():
+            for row, queue in rows:
+                value = rank(self._rows.candidate(self._rows.queue(queue), row))
+                self._db.execute("UPDATE urls SET rank = ? WHERE id = ?", (value, row))
+                queues.add(queue)
+            number, last = number + len(rows), rows[-1][0]
+        self._leased.clear()
+        for queue in queues:
+            self._rows.find_head(self._rows.queue(queue))
         return number
 
     def close(self, reason: str, *, finished: bool, now: float) -> None:

@@ -83,7 +83,9 @@ class TestOldFrontiers(SQLiteStore):
             found += Counter(drain(frontier, now := max(now, due)))
         names = ["waiting-0", "waiting-1", "waiting-2", "due-since", "post", "no-depth", "retried"]
         names += ["leased-1", "leased-2", "unreadable", "copied", "copied"]
-        assert found == Counter([f"http://a.test/{name}" for name in names] + ["http://slot.test/1"])
+        assert found == Counter(
+            [f"http://a.test/{name}" for name in names] + ["http://slot.test/1"]
+        )
         # What waits for a time that has not come, and whose host is held.
         assert frontier.next_due(now) == THEN + 1e9
         left = Counter(drain(frontier, THEN + 2e9))
@@ -159,5 +161,3 @@ class Parsing(Spider):
 
     def parse_item(self, response: object) -> None:
         raise AssertionError("never called")
-
-
