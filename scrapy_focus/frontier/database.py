@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from scrapy_focus.exceptions import FocusError, FrontierBusy, FrontierError, FrontierTooNew
 from scrapy_focus.frontier.mending import is_text
+from scrapy_focus.frontier.wal import Log, read_log
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class Database:
         self.patience = _PATIENCE
         self._checkpointer: _Checkpointer | None = None
         self._committer: _Committer | None = None
+        log = Log((0, 0), 0) if read_only else read_log(path)
         try:
             self._connection = self._connect(read_only, immutable)
         except sqlite3.Error as error:
@@ -110,6 +112,7 @@ class Database:
             self._check()
             if not read_only:
                 self._prepare(full)
+                self._compare(log)
                 self._migrate()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             self._connection.close()
@@ -197,6 +200,20 @@ class Database:
         self.execute("PRAGMA wal_autocheckpoint = 0")
         self.execute("PRAGMA cache_size = -20000")
         self.execute("PRAGMA temp_store = MEMORY")
+
+    def _compare(self, before: Log) -> None:
+        """Say so if a part of the log that was found could not be read."""
+        if not before.last or self._mode != "wal":
+            return
+        _, read, _ = self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        # Unless another process has begun it anew, or removed it, meanwhile.
+        if read < before.last and read_log(self.path) == before:
+            logger.error(
+                "The write-ahead log of the frontier %s was damaged: what had been stored last, "
+                "before the crawl was interrupted, is lost. It goes on from what was stored "
+                "before that.",
+                self.path,
+            )
 
     def _switch(self, journal: str) -> str:
         # SQLite's own timeout does not count here, and another process may be opening the
@@ -389,7 +406,7 @@ class Database:
 
     def fail(self, error: Exception) -> NoReturn:
         """Raise what an error means here."""
-        if _is_of_rows(error):
+        if _is_of_rows(error) and not isinstance(error, sqlite3.IntegrityError):
             # With what it quotes of a row nobody must be able to choose what it means.
             logger.debug("What could not be done with a row", exc_info=error)
             raise FrontierError(
@@ -401,6 +418,8 @@ class Database:
                 f"The frontier {self.path} is locked by another program; try again when it "
                 "has finished."
             ) from error
+        if isinstance(error, sqlite3.IntegrityError):
+            text = f"malformed: {text}"
         if "not a database" in text or "malformed" in text or "file is encrypted" in text:
             what = "is damaged, or not a SQLite database. Restore it from a copy, or name another"
             raise FrontierError(
