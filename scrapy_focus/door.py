@@ -9,7 +9,8 @@ from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
 from scrapy_focus.exceptions import Drop
 from scrapy_focus.flights import Flight
 from scrapy_focus.frontier import Ending, Outcome
-from scrapy_focus.intake import check_numbers
+from scrapy_focus.intake import check_values
+from scrapy_focus.names import in_log, one_line
 from scrapy_focus.requests import Unreadable, Unstorable
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Door:
             self._refuse(request, drop.reason)
             return False
         except Exception:
-            logger.exception("Cannot enqueue %s: it is dropped", request, extra=self._extra)
+            logger.exception("Cannot enqueue %s: it is dropped", in_log(request), extra=self._extra)
             self._refuse(request, "error")
             return False
         self._count("scheduler/enqueued")
@@ -112,7 +113,7 @@ class Door:
             candidate = crawl.intake.link(request, fingerprint, crawl.clock())
         self.check_scope(request, candidate, hop=source is not None)
         crawl.chain.enter(candidate, request)
-        check_numbers(candidate)
+        check_values(candidate)
         self._pack(request, candidate, chain=source is not None)
         self.seeds_taken = self.seeds_taken or candidate.seed
         self._writer.add(candidate)
@@ -183,8 +184,8 @@ class Door:
             logger.warning(
                 "Cannot store %s: %s. It is kept in memory for this run, and lost if the run is "
                 "interrupted. Further ones are only counted (focus/unstorable).",
-                request,
-                error,
+                in_log(request),
+                in_log(error),
                 extra=self._extra,
             )
 
@@ -213,7 +214,7 @@ class Door:
 
     def _name_seed(self, request: Request, rule: str) -> None:
         if len(self._seeds_refused) < _NAMED:
-            self._seeds_refused.setdefault(request.url, rule)
+            self._seeds_refused.setdefault(request.url, in_log(rule))
 
     def _refuse(self, request: Request, reason: str) -> None:
         crawl = self._crawl
@@ -223,7 +224,9 @@ class Door:
             crawl.dupefilter.log(request, crawl.spider)
         elif request in crawl.engine.seeds:
             self.seeds_failed += reason == "error"
-            self._name_seed(request, self._rule(request) or f"{request.url}: {reason}.")
+            self._name_seed(
+                request, self._rule(request) or f"{in_log(request.url)}: {in_log(reason)}."
+            )
 
     def known(self, candidate: Candidate) -> None:
         """The frontier knew a candidate already."""
@@ -236,7 +239,10 @@ class Door:
         settled then."""
         crawl, candidate = self._crawl, lease.candidate
         try:
-            request = self._unpack(candidate)
+            try:
+                request = self._unpack(candidate)
+            except InvalidHost as error:
+                raise Unreadable(one_line(error)) from error
             # The job's scope may have been narrowed since it was stored.
             self.check_scope(request, candidate, hop=bool(request.meta.get("redirect_times")))
             if not candidate.host and crawl.gate.is_stuck(request):
@@ -249,13 +255,13 @@ class Door:
             self._stats.inc_value("focus/unreadable")
             logger.error(
                 "Cannot read the stored request of %s: %s. It keeps waiting, for a run that can.",
-                candidate.url,
-                error,
+                in_log(candidate.url),
+                in_log(error),
                 extra=self._extra,
             )
             outcome = Outcome(lease, Ending.ASIDE, fetched=False)
         except Exception:
-            logger.exception("Cannot hand out %s", candidate.url, extra=self._extra)
+            logger.exception("Cannot hand out %s", in_log(candidate.url), extra=self._extra)
             outcome = self._drop(lease, "error")
         self._writer.settle(outcome)
         return None
@@ -271,9 +277,15 @@ class Door:
             return request
         if candidate.volatile:
             raise Unreadable("it was kept in memory only")
-        return self._crawl.storage.unpack(
+        request = self._crawl.storage.unpack(
             candidate.request,
             url=candidate.url,
             depth=candidate.depth,
             priority=candidate.priority,
         )
+        # Scope, budget and pace go by the host that is stored with it.
+        if canonical_host(candidate.url) != candidate.host:
+            raise Unreadable(f"it is stored with the host {one_line(candidate.host)}")
+        if type(candidate.group) is not str or type(candidate.score) not in (int, float):
+            raise Unreadable("its pace group or score has the wrong type")
+        return request

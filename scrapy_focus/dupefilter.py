@@ -14,6 +14,7 @@ from scrapy.utils.request import RequestFingerprinter, referer_str
 
 from scrapy_focus.decisions.chain import Plugin
 from scrapy_focus.exceptions import Drop
+from scrapy_focus.names import in_log
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -92,7 +93,11 @@ class DupeFilter(BaseDupeFilter, Plugin):
         if isinstance(key, str):
             key = key.encode("utf-8", "surrogatepass")
         if not isinstance(key, bytes):
-            logger.error("focus_key of %s is %r; it must be a string or bytes.", request, key)
+            logger.error(
+                "focus_key of %s is %s; it must be a string or bytes.",
+                in_log(request),
+                in_log(repr(key)),
+            )
             raise Drop("invalid")
         # Never equal to a fingerprint, which would take 20 chosen bytes otherwise.
         return b"key:" + key
@@ -109,14 +114,14 @@ class DupeFilter(BaseDupeFilter, Plugin):
         if self._debug:
             logger.debug(
                 "Filtered duplicate request: %(request)s (referer: %(referer)s)",
-                {"request": request, "referer": referer_str(request)},
+                {"request": in_log(request), "referer": in_log(referer_str(request))},
                 extra={"spider": spider},
             )
         elif not self._logged:
             logger.debug(
                 "Filtered duplicate request: %(request)s - no more duplicates will be shown (see "
                 "DUPEFILTER_DEBUG to show all duplicates)",
-                {"request": request},
+                {"request": in_log(request)},
                 extra={"spider": spider},
             )
             self._logged = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scrapy_focus.names import in_log
+
 if TYPE_CHECKING:
     from scrapy_focus.frontier import Counts
 
@@ -18,7 +20,7 @@ _STARTS = {
 
 def first_lines(name: str, job: str, start: str, generation: int, counts: Counts) -> list[str]:
     """What a user must know before the crawl begins."""
-    lines = [f"Frontier: {name}", f"Job: {job} (generation {generation}), {_STARTS[start]}"]
+    lines = [f"Frontier: {name}", f"Job: {in_log(job)} (generation {generation}), {_STARTS[start]}"]
     if start in ("resumed", "joined"):
         lines.append(
             f"Waiting: {counts.waiting}, done: {counts.done}, failed: {counts.failed}, dropped: "
@@ -70,5 +72,5 @@ def _with_reasons(number: int, kind: str, counts: Counts) -> str:
 def _list(numbers: dict[str, int], unit: str = "") -> str:
     if not numbers:
         return ""
-    each = (f"{name} {number}" for name, number in sorted(numbers.items()))
+    each = (f"{in_log(name)} {number}" for name, number in sorted(numbers.items()))
     return f" ({unit + 's ' if unit else ''}{', '.join(each)})"

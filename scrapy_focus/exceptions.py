@@ -35,5 +35,7 @@ class Drop(FocusError):
     """
 
     def __init__(self, reason: str) -> None:
+        # It is stored, and printed: nothing in it may stop that.
+        reason = str(reason).encode(errors="backslashreplace").decode()
         super().__init__(reason)
         self.reason = reason

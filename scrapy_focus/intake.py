@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from dataclasses import replace
+from math import isnan
 from typing import TYPE_CHECKING
 
 from scrapy_focus.candidate import Candidate
@@ -151,15 +152,34 @@ def _host(request: Request) -> str:
         raise Drop("invalid") from None
 
 
-def check_numbers(candidate: Candidate) -> None:
-    """Refuse what no store can keep, such as the NaN that a plugin has divided its way to.
+def check_values(candidate: Candidate) -> None:
+    """Refuse what no store can keep, such as the NaN that a plugin has divided its way to, or
+    half of a character in a ``download_slot``.
 
     :raises scrapy_focus.Drop: then
     """
+    for text in (candidate.url, candidate.group, candidate.host, candidate.parent or ""):
+        if not text.isascii():
+            _check_text(text)
     for value in (candidate.priority, candidate.depth, candidate.score, candidate.ready_at):
         if type(value) not in (int, float) or not -_MOST < value < _MOST:
             _number(value)
-    if candidate.rank != candidate.rank:
+    # It may be infinite, and is most often a float.
+    if type(candidate.rank) is not float or isnan(candidate.rank):
+        _check_rank(candidate.rank)
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Drop("invalid") from None
+
+
+def _check_rank(rank: object) -> None:
+    if isinstance(rank, int):
+        _number(rank)
+    elif not isinstance(rank, float) or isnan(rank):
         raise Drop("invalid")
 
 

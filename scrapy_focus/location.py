@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 _FILE = "frontier.db"
+
+#: A driver may be named, as SQLAlchemy does.
+_SCHEME = re.compile(r"[a-z]{2,12}(?:\+[a-z]+[0-9]?)?")
+_CREDENTIALS = re.compile(r"//?[^/]*:[^/]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +93,15 @@ def parse(address: str, name: str = "FOCUS_FRONTIER") -> Location:
             raise SettingError(
                 f"{name} has options after a question mark; a sqlite address has none."
             )
+        if _CREDENTIALS.match(rest):
+            raise SettingError(
+                f"{name} has a user and a password; a sqlite address has none. Write "
+                "sqlite:///relative/path.db or sqlite:////absolute/path.db instead."
+            )
         return Location(Path(unquote(rest[1:])).expanduser())
-    # The address may carry a password: only its scheme is shown.
+    # The address may carry a password: no more than its scheme is shown.
+    kind = f" of the form {scheme!r}" if _SCHEME.fullmatch(scheme) and found else ""
     raise SettingError(
-        f"{name} has an address of the form {scheme[:20] if found else 'without a scheme'!r}"
-        " that is not known; write sqlite:///relative/path.db, sqlite:////absolute/path.db or"
-        " memory: instead."
+        f"{name} has an address{kind} that is not known; write sqlite:///relative/path.db,"
+        " sqlite:////absolute/path.db or memory: instead."
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from scrapy.exceptions import IgnoreRequest
 
 from scrapy_focus.engine import scheduler_of
+from scrapy_focus.names import in_log
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -42,4 +43,4 @@ class ScopeMiddleware:
             return
         assert self._crawler.stats
         self._crawler.stats.inc_value(f"focus/refused/{reason}")
-        raise IgnoreRequest(f"Out of the job's scope ({reason}): {request.url}")
+        raise IgnoreRequest(f"Out of the job's scope ({reason}): {in_log(request.url)}")

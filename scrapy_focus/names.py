@@ -29,7 +29,12 @@ def one_line(value: object, limit: int = 200) -> str:
     text = str(value)
     if len(text) > limit:
         text = text[: limit - 1] + "…"
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def in_log(value: object) -> str:
+    """A request, a URL or a name as a log may show it: a site has chosen what is in it."""
+    return one_line(value, 500)
 
 
 def find_class(name: Any) -> type:

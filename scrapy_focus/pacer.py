@@ -14,6 +14,7 @@ from scrapy.utils.asyncio import sleep
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
 from scrapy_focus.decisions.politeness import Rates, clamp_delay, parse_retry_after, pause
 from scrapy_focus.exceptions import FrontierError
+from scrapy_focus.names import in_log
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -202,7 +203,7 @@ class Pacer:
         if wait <= 0 or not group:
             return
         self._stats.inc_value(f"focus/hold/{why}")
-        logger.info("Leaving %s alone for %.0f s (%s)", group, wait, why)
+        logger.info("Leaving %s alone for %.0f s (%s)", in_log(group), wait, why)
         self._writer.event(lambda: self._frontier.hold(group, now + wait, now))
         self._early[group] = max(now + wait, self._early.get(group, 0.0))
 
@@ -244,7 +245,9 @@ class Pacer:
         try:
             return robotparser.crawl_delay(self._agent(request))
         except Exception as error:  # noqa: BLE001 - a user's own parser may raise anything
-            logger.warning("Crawl-delay of %s cannot be read: %s", request.url, error)
+            logger.warning(
+                "Crawl-delay of %s cannot be read: %s", in_log(request.url), in_log(error)
+            )
             return None
 
     def _agent(self, request: Request) -> str:

@@ -21,6 +21,7 @@ from scrapy_focus.ends import end_reason, last_line
 from scrapy_focus.engine import Timer
 from scrapy_focus.exceptions import FocusError, FrontierBusy, FrontierError
 from scrapy_focus.frontier import Ending, Outcome
+from scrapy_focus.names import in_log
 from scrapy_focus.opening import Crawl, open_crawl, reopen_frontier
 from scrapy_focus.watcher import Watcher
 from scrapy_focus.writer import Writer
@@ -551,7 +552,7 @@ class Scheduler(BaseScheduler):
                 self._reason, finished=self._reason == "finished", now=self._clock()
             )
         except FrontierError as error:
-            logger.error("Cannot store %s: %s", request, error)
+            logger.error("Cannot store %s: %s", in_log(request), error)
             return False
         return taken
 

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from scrapy_focus.exceptions import SettingError
@@ -117,7 +118,9 @@ def read_settings(
 
 def job_name(spider: Spider, arguments: Mapping[str, Any]) -> str:
     """The spider's name with its arguments: other arguments are another job."""
-    return " ".join([str(spider.name), *(f"{k}={v}" for k, v in sorted(arguments.items()))])
+    name = " ".join([str(spider.name), *(f"{k}={v}" for k, v in sorted(arguments.items()))])
+    # Bytes of the command line that are no text.
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _report_unknown(settings: BaseSettings) -> None:
@@ -164,13 +167,24 @@ def _seconds(name: str, value: Any) -> float:
 
 
 def _text(name: str, value: Any) -> str | None:
-    if value is None or (isinstance(value, str) and value.strip()):
+    if value is None or (isinstance(value, str) and value.strip() and _is_text(value)):
         return value
     raise SettingError(f"{name} is {value!r}; it must be a string that is not empty.")
 
 
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # bytes of the command line that are no text
+        return False
+    return True
+
+
 def _address(name: str, value: Any) -> str | None:
-    return _text(name, value if value is None or isinstance(value, str) else str(value))
+    # It may carry a password: it is not shown.
+    if value is None or (isinstance(value, (str, Path)) and _is_text(str(value)) and str(value)):
+        return None if value is None else str(value)
+    raise SettingError(f"{name} is no address; it must be a string such as sqlite:///path.db.")
 
 
 def _resume(name: str, value: Any) -> bool | None:

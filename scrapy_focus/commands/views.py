@@ -190,7 +190,7 @@ def url_json(job: Job, row: UrlRow) -> str:
         "state": row.state,
         "url": masked(row.url),
         "host": row.host,
-        "rank": row.rank if math.isfinite(row.rank) else None,
+        "rank": row.rank,
         "due": _due(row),
         "lease_end": row.ready_at if row.state == "leased" else None,
         "attempts": row.attempts,
@@ -202,7 +202,12 @@ def url_json(job: Job, row: UrlRow) -> str:
         "parent": row.parent and masked(row.parent),
         "reason": _reason(row),
     }
-    return json.dumps(document)
+    return json.dumps({name: _finite(value) for name, value in document.items()})
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no other numbers."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _due(row: UrlRow) -> float | None:

@@ -96,6 +96,8 @@ class Database:
         self._failure: Exception | None = None
         self._depth = 0
         self._undone = False
+        #: What went wrong with a row in a part of the open transaction.
+        self._puzzle: BaseException | None = None
         self._version = 0
         #: Seconds that a call waits for this connection's own threads.
         self.patience = _PATIENCE
@@ -108,6 +110,9 @@ class Database:
             self.fail(error)
         self.execute = self._connection.execute
         self._connection.create_function("is_text", 1, is_text, deterministic=True)
+        if read_only:
+            # To look at what cannot be read is what one looks for.
+            self._connection.text_factory = lambda data: data.decode(errors="backslashreplace")
         try:
             self._check()
             if not read_only:
@@ -390,25 +395,30 @@ class Database:
         finally:
             self._lock.release()
 
-    def explain(self, error: BaseException) -> None:
+    def explain(self, error: BaseException, part: BaseException | None = None) -> None:
         """Raise what an error means here, after the transaction that it ended.
+
+        :param part: what it was in a part of the transaction, before that was put in other words
 
         :raises scrapy_focus.exceptions.FrontierBusy: if malformed rows were its reason, which
             have been set aside: then it can be tried again
         """
-        if isinstance(error, FocusError) or not isinstance(error, _PUZZLES):
+        puzzle = part if isinstance(error, FrontierError) else error
+        if isinstance(puzzle, FocusError) or not isinstance(puzzle, _PUZZLES):
             return
-        if _is_of_rows(error) and self.mended():
+        if _is_of_rows(puzzle) and self.mended():
             raise FrontierBusy(
                 f"Rows of the frontier {self.path} could not be read; they have been set aside."
-            ) from error
-        self.fail(error)
+            ) from puzzle
+        if _is_of_rows(puzzle):
+            logger.debug("What could not be done with a row", exc_info=puzzle)
+        if puzzle is error:
+            self.fail(puzzle)
 
     def fail(self, error: Exception) -> NoReturn:
         """Raise what an error means here."""
         if _is_of_rows(error) and not isinstance(error, sqlite3.IntegrityError):
             # With what it quotes of a row nobody must be able to choose what it means.
-            logger.debug("What could not be done with a row", exc_info=error)
             raise FrontierError(
                 f"The frontier {self.path} cannot be used: {_in_a_line(error)}."
             ) from error
@@ -418,7 +428,7 @@ class Database:
                 f"The frontier {self.path} is locked by another program; try again when it "
                 "has finished."
             ) from error
-        if isinstance(error, sqlite3.IntegrityError):
+        if isinstance(error, sqlite3.IntegrityError) and text.startswith("CHECK"):
             text = f"malformed: {text}"
         if "not a database" in text or "malformed" in text or "file is encrypted" in text:
             what = "is damaged, or not a SQLite database. Restore it from a copy, or name another"
@@ -475,6 +485,8 @@ class _Part(_Reading):
         if error is not None:
             # Whoever catches this must not make the outer transaction store one half of it.
             self._db._undone = True
+            if not isinstance(error, FocusError) and _is_of_rows(error):
+                self._db._puzzle = error  # looked into once the outer one is undone
             super().__exit__(kind, error, trace)
 
 
@@ -509,10 +521,11 @@ class _Transaction(_Reading):
         finally:
             if failed is not None:
                 db.roll_back()
+            puzzle, db._puzzle = db._puzzle, None
             db._depth = 0
             db._lock.release()
         assert failed is not None
-        db.explain(failed)
+        db.explain(failed, puzzle)
         if error is None:
             raise failed
 

@@ -267,6 +267,8 @@ class Jobs:
 
     def end(self, reason: str, finished: bool, now: float) -> None:
         """End this run. The job is finished only if nothing waits and nobody is at it."""
+        # A spider may say anything.
+        reason = str(reason).encode(errors="backslashreplace").decode()
         self.recover(now)
         self._take_back(self._run, self._job, now)
         self._db.execute(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, get_args
 
+from scrapy_focus.frontier.contract import ASIDE
 from scrapy_focus.frontier.database import Database
+from scrapy_focus.frontier.shaping import as_number, as_text, as_whole, or_none
 
 #: The states that rows can be asked for; ``deferred`` ones are waiting, too.
 State = Literal["waiting", "leased", "deferred", "done", "failed", "dropped"]
@@ -71,12 +73,31 @@ class UrlRow(NamedTuple):
     ready_at: float
     attempts: int
     depth: int
-    priority: int
+    priority: float
     score: float
     seed: int
     discovered: float
     parent: str | None
     reason: str | None
+
+
+def _shape(found: Sequence[Any]) -> UrlRow:
+    """A row, whatever its columns hold."""
+    row = UrlRow._make(found)
+    return row._replace(
+        url=as_text(row.url),
+        host=as_text(row.host),
+        rank=as_number(row.rank),
+        # What has no time that can be read waits for someone to look at it.
+        ready_at=as_number(row.ready_at, ASIDE),
+        attempts=as_whole(row.attempts, -1),
+        depth=as_whole(row.depth, -1),
+        priority=as_number(row.priority),
+        score=as_number(row.score),
+        discovered=as_number(row.discovered),
+        parent=or_none(row.parent, as_text),
+        reason=or_none(row.reason, as_text),
+    )
 
 
 def read_urls(
@@ -125,7 +146,7 @@ class _Lister:
         at, number, page = float("-inf"), 0, 2
         while True:
             rows = self._all(sql, at=at, id=number, page=page, **values)
-            yield from map(UrlRow._make, rows)
+            yield from map(_shape, rows)
             if len(rows) < page:
                 return
             at, number, page = rows[-1][key], rows[-1][0], min(2 * page, 512)
@@ -137,7 +158,7 @@ class _Lister:
             sql = _READY.format(charged=" AND u.charged = 1" if retired else "")
             rows = self._paged(sql, UrlRow._fields.index("rank"), queue=queue)
             # A queue is read only when its turn comes.
-            heap.append((rank, tie, row, queue, aged, rows, None))
+            heap.append((as_number(rank), as_number(tie), as_whole(row), queue, aged, rows, None))
         heapq.heapify(heap)
         while heap:
             _, tie, _, queue, aged, rows, found = heapq.heappop(heap)
@@ -164,7 +185,7 @@ class _Lister:
 
     def leased(self) -> Iterator[UrlRow]:
         """What is handed out, newest first."""
-        return map(UrlRow._make, self._all(_LEASED.format(host=self._on_host)))
+        return map(_shape, self._all(_LEASED.format(host=self._on_host)))
 
     def newest(self, state: State | None) -> Iterator[UrlRow]:
         """The rows in one state, or in any, newest first."""
@@ -175,7 +196,7 @@ class _Lister:
         last = self._last(_END)
         while last is not None and left > 0:
             rows = self._all(sql, last=last, step=_STEP, state=number)
-            yield from map(UrlRow._make, rows)
+            yield from map(_shape, rows)
             left -= len(rows)
             last = self._last(last - _STEP)
 
@@ -189,4 +210,4 @@ class _Lister:
         """How many rows there can be, so that the walk ends with the last of them."""
         with self._db.reading():
             cleared, *counts = self._db.one(_COUNTED, self._job)
-        return 0 if cleared else int(counts[[None, "done", "failed", "dropped"].index(state)])
+        return 0 if cleared else as_whole(counts[[None, "done", "failed", "dropped"].index(state)])

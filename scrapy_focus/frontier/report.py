@@ -13,6 +13,7 @@ from scrapy_focus.exceptions import FrontierError
 from scrapy_focus.frontier.contract import ASIDE, Counts
 from scrapy_focus.frontier.database import Database, migrations
 from scrapy_focus.frontier.runs import is_alive
+from scrapy_focus.frontier.shaping import as_number, as_text, as_whole, or_none
 
 # One row a generation, its reason that of its latest run.
 _JOBS = (
@@ -223,7 +224,7 @@ def find_jobs(db: Database, *, old: bool = False) -> list[Job]:
     :param old: also generations that a later one has replaced
     """
     with db.reading():
-        jobs = [Job(*row) for row in db.execute(_JOBS).fetchall()]
+        jobs = [_shape(Job(*row)) for row in db.execute(_JOBS).fetchall()]
     newest: dict[str, int] = {}
     for job in jobs:
         newest[job.name] = max(job.generation, newest.get(job.name, 0))
@@ -231,20 +232,39 @@ def find_jobs(db: Database, *, old: bool = False) -> list[Job]:
     return [job for job in jobs if old or job.latest]
 
 
+def _shape(job: Job) -> Job:
+    """A job, whatever its columns hold."""
+    return job._replace(
+        name=as_text(job.name),
+        generation=as_whole(job.generation),
+        policy=as_text(job.policy),
+        created=as_number(job.created, 0.0),
+        finished=or_none(job.finished, as_number),
+        last_reason=or_none(job.last_reason, as_text),
+    )
+
+
 def read_jobs(db: Database, jobs: Iterable[Job], now: float) -> list[JobReport]:
     """How these jobs stand, all at one moment."""
     with db.reading():
         # Before the snapshot: a run stores that it has ended, then lets go of its lock.
         runs = db.execute(_OPEN_RUNS).fetchall()
-        dead = {number for number, token in runs if not is_alive(db.path, token)}
+        dead = {number for number, token in runs if not _is_alive(db.path, token)}
     with db.snapshot():
         known = {job.id: job for job in find_jobs(db, old=True)}
         return [_read_job(db, known[job.id], dead, now) for job in jobs]
 
 
+def _is_alive(path: Path, token: object) -> bool:
+    try:
+        return is_alive(path, as_text(token))
+    except ValueError:  # it cannot be part of a file's name
+        return False
+
+
 def _read_job(db: Database, job: Job, dead: set[int], now: float) -> JobReport:
     runs = [
-        Run(pid, started, number not in dead, db.one(_LEASED, number)[0])
+        Run(as_whole(pid), as_number(started, 0.0), number not in dead, db.one(_LEASED, number)[0])
         for number, pid, started in db.execute(_RUNS, (job.id,)).fetchall()
     ]
     live = any(run.alive for run in runs)
@@ -268,7 +288,7 @@ def _find_due(db: Database, job: int, hosts: list[_Hosts], now: float) -> list[D
     ]
     for charged in (0, 1):
         for at, host in db.execute(_FIRST_DEFERRED, (job, charged)):
-            found.append(Due(max(at, now), "deferred", host))
+            found.append(Due(max(as_number(at, ASIDE), now), "deferred", as_text(host)))
     return found
 
 
@@ -294,7 +314,10 @@ def read_counts(db: Database, job: int, now: float) -> Counts:
 
 def _read_hosts(db: Database, job: int, now: float, *, live: bool) -> list[_Hosts]:
     rows = db.execute(_HOSTS, {"job": job, "now": now, "live": live}).fetchall()
-    return [_Hosts(*row) for row in rows]
+    return [
+        _Hosts(state, number, as_whole(deferred), or_none(opens, as_number), as_text(first))
+        for state, number, deferred, opens, first in rows
+    ]
 
 
 def _count(db: Database, job: int, hosts: list[_Hosts]) -> Counts:
@@ -302,11 +325,15 @@ def _count(db: Database, job: int, hosts: list[_Hosts]) -> Counts:
         "SELECT added, leased, done, failed, dropped, pages, bytes, seconds FROM jobs WHERE id = ?",
         job,
     )
+    added, leased, done, failed, dropped, pages, size = map(
+        as_whole, (added, leased, done, failed, dropped, pages, size)
+    )
+    seconds = as_number(seconds, 0.0)
     reasons: dict[str, dict[str, int]] = {}
     for kind, reason, number in db.execute(
         "SELECT kind, reason, count FROM reasons WHERE job = ? ORDER BY kind, reason", (job,)
     ):
-        reasons.setdefault(kind, {})[reason] = number
+        reasons.setdefault(as_text(kind), {})[as_text(reason)] = as_whole(number)
     return Counts(
         waiting=added - leased - done - failed - dropped,
         leased=leased,

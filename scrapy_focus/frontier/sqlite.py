@@ -70,10 +70,9 @@ _LEAVE = "UPDATE urls SET in_flight = 0 WHERE id = ? AND attempts = ? AND run = 
 _RENEW = "UPDATE urls SET ready_at = ? WHERE id = ? AND attempts = ? AND run = ?"
 # Served by the primary key (the + keeps the planner from sorting the whole job each time):
 # in steps, so that no row is changed under the cursor.
-# Nothing is known of what is set aside.
 _SOME = (
-    "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND ready_at <> ? AND id > ?"
-    " ORDER BY id LIMIT 1000"
+    "SELECT id, queue, ready_at = ? FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id"
+    " LIMIT 1000"
 )
 _STATES = {Ending.DONE: 1, Ending.FAILED: 2, Ending.DROPPED: 3}
 
@@ -511,9 +510,14 @@ class SQLiteFrontier(Frontier):
     def _rerank(self, rank: Callable[[Candidate], float]) -> int:
         number, last = 0, 0
         queues: set[int] = set()
-        while rows := self._db.execute(_SOME, (self._job, ASIDE, last)).fetchall():
-            for row, queue in rows:
-                value = rank(self._rows.candidate(self._rows.queue(queue), row))
+        while rows := self._db.execute(_SOME, (ASIDE, self._job, last)).fetchall():
+            for row, queue, aside in rows:
+                try:
+                    value = rank(self._rows.candidate(self._rows.queue(queue), row))
+                except Exception:
+                    if aside:
+                        continue  # it is malformed: that is why
+                    raise
                 self._db.execute("UPDATE urls SET rank = ? WHERE id = ?", (value, row))
                 queues.add(queue)
             number, last = number + len(rows), rows[-1][0]

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scrapy_focus.exceptions import FrontierBusy, FrontierError
-from scrapy_focus.frontier import Counts
+from scrapy_focus.frontier import Counts, Lease
 from scrapy_focus.frontier.contract import ASIDE
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
@@ -233,6 +233,23 @@ class TestSetAside(Malformed):
         assert counts.done == found.total() + 2
         assert (counts.waiting, counts.unreadable) == (1, 1)
         assert contradictions(self.path) == {}
+
+    def test_in_a_transaction_of_several_calls(self) -> None:
+        """As a crawl's are: all of it is undone, and can be done again."""
+        self.write()
+        self.spoil("UPDATE urls SET url = CAST(x'eda080' AS TEXT) WHERE url = 'a/2'")
+        frontier = self.resume()
+
+        def write() -> list[Lease]:
+            with frontier.transaction():
+                offer(frontier, "new/2")
+                return take(frontier, 20, now=NOW)
+
+        with pytest.raises(FrontierBusy, match="set aside"):
+            write()
+        leases = write()
+        assert {lease.candidate.url for lease in leases} == {*self.urls, "new/2"} - {"a/2"}
+        assert frontier.counts(NOW).unreadable == 1
 
     def test_what_nothing_leads_to_is_found_at_the_start(self) -> None:
         """A row with no time and one of no run are in no index that anybody asks."""
