@@ -507,9 +507,12 @@ class Scheduler(BaseScheduler):
         for flight in self._crawl.gate.drain():
             self._writer.settle(Outcome(flight.lease, Ending.RELEASED, fetched=False))
         try:
-            self._write(now)
-            frontier.beat(time.monotonic() - self._beaten, now)
-            self._beaten = time.monotonic()
+            # After a failure what was to be stored is unknown: links may be lost, and their page
+            # must not be done. All that was taken comes back.
+            if not self._failed:
+                self._write(now)
+                frontier.beat(time.monotonic() - self._beaten, now)
+                self._beaten = time.monotonic()
             self._say_goodbye(reason)
             frontier.close(reason, finished=reason == "finished", now=now)
             self._reason = reason

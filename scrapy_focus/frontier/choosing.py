@@ -64,7 +64,7 @@ _FIRST_OPENING = (
 # Served by urls_deferred, in its order.
 _FIRST_DUE = (
     "SELECT ready_at FROM urls WHERE job = ? AND charged = ? AND state = 0 AND ready_at > 0"
-    " AND run IS NULL ORDER BY ready_at LIMIT 1"
+    " AND ready_at < 1e17 AND run IS NULL ORDER BY ready_at LIMIT 1"
 )
 _NEXT_OPENING = (
     "SELECT at FROM queues WHERE job = ? AND at > 0 AND at < 1e18 AND head IS NOT NULL"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from scrapy_focus.exceptions import FocusError, FrontierBusy, FrontierError, FrontierTooNew
-from scrapy_focus.frontier.mending import is_text
 from scrapy_focus.frontier.wal import Log, read_log
 
 logger = logging.getLogger(__name__)
@@ -36,9 +35,13 @@ _WAL_SIZE, _FEW_PAGES, _PASSES = 16_000_000, 512, 5
 _LINGER, _MANY = 0.02, 64
 
 #: What a malformed row may raise, wherever it is worked on.
-_PUZZLES = (
-    *(sqlite3.Error, TypeError, ValueError, OverflowError, AttributeError, LookupError),
-    AssertionError,
+_OF_ROWS = (
+    sqlite3.IntegrityError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    AttributeError,
+    LookupError,
 )
 
 #: File systems on which the shared memory that WAL needs does not work between machines.
@@ -84,7 +87,7 @@ class Database:
         self.begun: Callable[[bool], None] = lambda changed: None
         self.storing: Callable[[], None] = lambda: None
         self.undone: Callable[[], None] = lambda: None
-        #: Called after an error that rows may have caused; says whether it has changed them.
+        #: Called after an error that rows may have caused; says whether it has put some right.
         self.mended: Callable[[], bool] = lambda: False
         #: Whether the open transaction must be stored when it ends.
         self.urgent = False
@@ -96,20 +99,18 @@ class Database:
         self._failure: Exception | None = None
         self._depth = 0
         self._undone = False
-        #: What went wrong with a row in a part of the open transaction.
-        self._puzzle: BaseException | None = None
         self._version = 0
         #: Seconds that a call waits for this connection's own threads.
         self.patience = _PATIENCE
         self._checkpointer: _Checkpointer | None = None
         self._committer: _Committer | None = None
-        log = Log((0, 0), 0) if read_only else read_log(path)
+        log = Log() if read_only else read_log(path)
         try:
             self._connection = self._connect(read_only, immutable)
         except sqlite3.Error as error:
             self.fail(error)
         self.execute = self._connection.execute
-        self._connection.create_function("is_text", 1, is_text, deterministic=True)
+        self._connection.create_function("is_text", 1, _is_text, deterministic=True)
         if read_only:
             # To look at what cannot be read is what one looks for.
             self._connection.text_factory = lambda data: data.decode(errors="backslashreplace")
@@ -119,11 +120,12 @@ class Database:
                 self._prepare(full)
                 self._compare(log)
                 self._migrate()
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError:
             self._connection.close()
-            if isinstance(error, UnicodeDecodeError):
-                # SQLite quotes what it cannot read of a schema, bytes that are no text among it.
-                error = sqlite3.DatabaseError("malformed database schema")
+            # SQLite quotes what it cannot read of a schema, bytes that are no text among it.
+            self.fail(sqlite3.DatabaseError("malformed database schema"))
+        except sqlite3.Error as error:
+            self._connection.close()
             self.fail(error)
         except BaseException:
             self._connection.close()
@@ -294,13 +296,13 @@ class Database:
             finally:
                 self.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - raised below
-            puzzle = error
+            failed = error
         else:
             return
         finally:
             self._lock.release()
-        self.explain(puzzle)
-        raise puzzle
+        self.explain(failed)
+        raise failed
 
     def reading(self) -> AbstractContextManager[None]:
         """Read, with the errors of :mod:`scrapy_focus.exceptions`."""
@@ -395,47 +397,41 @@ class Database:
         finally:
             self._lock.release()
 
-    def explain(self, error: BaseException, part: BaseException | None = None) -> None:
-        """Raise what an error means here, after the transaction that it ended.
+    def explain(self, error: BaseException) -> None:
+        """Raise what an error means here, after what it has ended, unless it is another's.
 
-        :param part: what it was in a part of the transaction, before that was put in other words
-
-        :raises scrapy_focus.exceptions.FrontierBusy: if malformed rows were its reason, which
-            have been set aside: then it can be tried again
+        :raises scrapy_focus.exceptions.FrontierError: also if malformed rows were its reason,
+            which have been put right or set aside
         """
-        puzzle = part if isinstance(error, FrontierError) else error
-        if isinstance(puzzle, FocusError) or not isinstance(puzzle, _PUZZLES):
-            return
-        if _is_of_rows(puzzle) and self.mended():
-            raise FrontierBusy(
-                f"Rows of the frontier {self.path} could not be read; they have been set aside."
-            ) from puzzle
-        if _is_of_rows(puzzle):
-            logger.debug("What could not be done with a row", exc_info=puzzle)
-        if puzzle is error:
-            self.fail(puzzle)
+        reason = error.__cause__ if isinstance(error, FrontierError) else error
+        if is_of_rows(reason):
+            if self.mended():
+                raise FrontierError(
+                    f"Rows of the frontier {self.path} made no sense; they have been put right or "
+                    "set aside. Run again: the crawl goes on where it was."
+                ) from reason
+            logger.debug("What could not be done with a row", exc_info=reason)
+        if not isinstance(error, FocusError) and (
+            isinstance(error, sqlite3.Error) or is_of_rows(error)
+        ):
+            self.fail(error)
 
-    def fail(self, error: Exception) -> NoReturn:
+    def fail(self, error: BaseException) -> NoReturn:
         """Raise what an error means here."""
-        if _is_of_rows(error) and not isinstance(error, sqlite3.IntegrityError):
-            # With what it quotes of a row nobody must be able to choose what it means.
-            raise FrontierError(
-                f"The frontier {self.path} cannot be used: {_in_a_line(error)}."
-            ) from error
         text = _in_a_line(error)
-        if "locked" in text or "busy" in text:
+        # Not by what it quotes of a row.
+        kind = "" if is_of_rows(error) else text
+        if "locked" in kind or "busy" in kind:
             raise FrontierBusy(
                 f"The frontier {self.path} is locked by another program; try again when it "
                 "has finished."
             ) from error
-        if isinstance(error, sqlite3.IntegrityError) and text.startswith("CHECK"):
-            text = f"malformed: {text}"
-        if "not a database" in text or "malformed" in text or "file is encrypted" in text:
+        if "not a database" in kind or "malformed" in kind or "file is encrypted" in kind:
             what = "is damaged, or not a SQLite database. Restore it from a copy, or name another"
             raise FrontierError(
                 f"The frontier {self.path} {what} file in FOCUS_FRONTIER."
             ) from error
-        if "full" in text:
+        if "full" in kind:
             raise FrontierError(
                 f"There is no room left on the disk of the frontier {self.path}. Make room and "
                 "run again: the crawl goes on where it was."
@@ -468,7 +464,8 @@ class _Reading(AbstractContextManager[None]):
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sqlite3.Error):
+        # SQLite's own message may quote what is no text.
+        if isinstance(error, (sqlite3.Error, UnicodeDecodeError)):
             self._db.fail(error)
 
 
@@ -485,8 +482,6 @@ class _Part(_Reading):
         if error is not None:
             # Whoever catches this must not make the outer transaction store one half of it.
             self._db._undone = True
-            if not isinstance(error, FocusError) and _is_of_rows(error):
-                self._db._puzzle = error  # looked into once the outer one is undone
             super().__exit__(kind, error, trace)
 
 
@@ -521,11 +516,10 @@ class _Transaction(_Reading):
         finally:
             if failed is not None:
                 db.roll_back()
-            puzzle, db._puzzle = db._puzzle, None
             db._depth = 0
             db._lock.release()
         assert failed is not None
-        db.explain(failed, puzzle)
+        db.explain(failed)
         if error is None:
             raise failed
 
@@ -611,13 +605,23 @@ def _checkpoint(connection: sqlite3.Connection, mode: str) -> int:
     return int(pages)
 
 
-def _is_of_rows(error: BaseException) -> bool:
+def is_of_rows(error: BaseException | None) -> bool:
     """Whether an error may come from what a row holds, and not from the file or its locks."""
-    return (
-        not isinstance(error, sqlite3.Error)
-        or isinstance(error, sqlite3.IntegrityError)
-        or str(error).startswith("Could not decode")
-    )
+    return isinstance(error, _OF_ROWS) or is_no_text(error)
+
+
+def is_no_text(error: BaseException | None) -> bool:
+    """Whether SQLite has found bytes where text should be."""
+    return isinstance(error, sqlite3.OperationalError) and str(error).startswith("Could not decode")
+
+
+def _is_text(value: Any) -> bool:
+    """Whether bytes can be read as text; for use in SQL."""
+    try:
+        value.decode()
+    except (AttributeError, UnicodeDecodeError):
+        return False
+    return True
 
 
 def _in_a_line(error: BaseException) -> str:

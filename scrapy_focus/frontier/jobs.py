@@ -30,10 +30,10 @@ _LOOK = (
     " tie = CASE WHEN ?2 THEN ifnull(head_id, 0)"
     " ELSE (SELECT touched FROM hosts WHERE id = pace) END WHERE job = ?1"
 )
-# Served by urls_deferred.
+# Served by urls_deferred. Where the rank is no number there is no use in it.
 _READ_AGAIN = (
     "UPDATE urls SET ready_at = 1 WHERE job = ? AND charged IN (0, 1) AND state = 0"
-    " AND ready_at > 0 AND ready_at = ? AND run IS NULL"
+    " AND ready_at > 0 AND ready_at = ? AND run IS NULL AND rank <= 9e999"
 )
 # How far the last run's clock was ahead of the steady one, if nobody is at the frontier. Served
 # by runs_open.
@@ -143,7 +143,7 @@ class Jobs:
         forget_dead(self._db.path)
         # The lock comes before the row: a run without a lock counts as dead.
         try:
-            self._lock = RunLock(self._db.path, self._ahead)
+            self._lock = self._lock or RunLock(self._db.path, self._ahead)
         except OSError as error:
             raise FrontierError(
                 f"The folder of the frontier {self._db.path} takes no lock file: {error.strerror}."

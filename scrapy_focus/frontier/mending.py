@@ -1,301 +1,250 @@
 """Rows that no run has written like that: damaged, or changed by hand.
 
-SQLite keeps any value in any column, and damage of a file may look like data. Such rows are not
-looked for on the way in and out, where they would cost every URL. :func:`look_over` looks at the
-small tables when a run opens, and :func:`mend` at all rows where something does not add up, or
-once an error says so. What tells how a crawl stands is counted or set anew; a URL whose own row
-makes no sense is set aside, as it is, for someone to look at.
+SQLite keeps any value in any column, and damage of a file may look like data. A URL that makes no
+sense is set aside when its turn comes; all that a run needs beside it, the small tables and what
+they count, is looked at when it opens, and :func:`mend` looks at every row once something there
+does not add up, or an error says so. What tells how a crawl stands is then counted or set anew.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_focus.frontier.contract import ASIDE
+from scrapy_focus.frontier.rows import MOST
 
 if TYPE_CHECKING:
     from scrapy_focus.frontier.database import Database
 
-#: Larger than every count and far from where whole numbers end.
-_MOST = 1 << 53
-#: A number of that size is no time.
-_NEVER = 1e300
-
-
-def _number(column: str, least: float = -_NEVER, most: float = _NEVER) -> str:
-    return f"(typeof({column}) IN ('integer', 'real') AND {column} BETWEEN {least!r} AND {most!r})"
-
-
-def _any_number(column: str) -> str:
-    return f"(typeof({column}) IN ('integer', 'real'))"
-
-
-def _whole(column: str, least: int = 0, most: int = _MOST) -> str:
-    return f"(typeof({column}) = 'integer' AND {column} BETWEEN {least} AND {most})"
-
-
-def _text(column: str) -> str:
-    return f"(typeof({column}) = 'text' AND is_text(CAST({column} AS BLOB)))"
-
-
-def _blob(column: str) -> str:
-    return f"(typeof({column}) = 'blob')"
-
-
-def _or_null(column: str, condition: str) -> str:
-    return f"({column} IS NULL OR {condition})"
-
-
-# A run is known by its number, and by a token that is part of a file's name.
-_FILE_NAME = (
-    "(typeof(token) = 'text' AND length(token) BETWEEN 1 AND 200 AND token NOT GLOB '*[/\\]*'"
-    " AND instr(CAST(token AS BLOB), x'00') = 0 AND is_text(CAST(token AS BLOB)))"
-)
-
-# Each sets a column anew in the rows that do not have what it needs. A host whose pace is not
-# known is left alone for its delay once more; a queue is told by its host. Of a host or a queue
-# without a readable name no URL can be fetched: the door compares it with the URL's.
-_SMALL: list[tuple[str, str, str, str]] = [
-    ("runs", "token", f"ended IS NOT NULL OR {_FILE_NAME}", "'unreadable-' || id"),
-    (
-        "runs",
-        "job",
-        "ended IS NOT NULL OR job IN (SELECT id FROM jobs)",
-        "ifnull((SELECT job FROM urls WHERE run = runs.id), (SELECT max(id) FROM jobs))",
-    ),
-    ("jobs", "name", _text("name"), "'unreadable-' || id"),
-    ("jobs", "generation", _whole("generation", 1), "id + (SELECT count(*) FROM jobs)"),
-    ("jobs", "finished", _or_null("finished", _any_number("finished")), "NULL"),
-    ("jobs", "policy", _text("policy"), "''"),
-    ("jobs", "cleared", _whole("cleared", 0, 1), "0"),
-    ("jobs", "pages", _whole("pages"), "(SELECT sum(charged = 1) FROM urls WHERE job = jobs.id)"),
-    ("jobs", "bytes", _whole("bytes"), "0"),
-    ("jobs", "seconds", _number("seconds", 0), "0"),
-    ("hosts", "delay", _number("delay", 0), "0"),
-    ("hosts", "next_at", _number("next_at"), ":now + delay"),
-    ("hosts", "held", _any_number("held"), "0"),  # it may be without end
-    ("hosts", "touched", _number("touched"), "0"),
-    ("hosts", "in_flight", _whole("in_flight"), "0"),
-    ("queues", "pages", _whole("pages"), "0"),
-    ("queues", "retired", _whole("retired", 0, 1), "0"),
-    ("queues", "aged", _whole("aged", 0, 1), "0"),
-    ("queues", "waiting", _whole("waiting"), "0"),
-    ("queues", "ready", _whole("ready"), "0"),
-    ("queues", "at", f"{_any_number('at')} AND at >= 0", ":now"),
-    ("queues", "tie", _any_number("tie"), "0"),
-]
-_SMALL += [
-    ("jobs", name, _whole(name), "0") for name in ("added", "leased", "done", "failed", "dropped")
-]
-# The best row of a queue is counted anew.
-_HEAD = f"(head IS NULL AND head_id IS NULL OR {_any_number('head')} AND {_whole('head_id')})"
-_SMALL.append(("queues", "head = NULL, head_id", _HEAD, "NULL"))
-
-_UNSOUND = {
-    table: f"SELECT 1 FROM {table} WHERE NOT ifnull("
-    + " AND ".join(f"({sound})" for of, _, sound, _ in _SMALL if of == table)
-    + ", 0) LIMIT 1"
-    for table in ("runs", "jobs", "hosts", "queues")
+#: What a column may be asked to hold. A number that is not far from infinite is a time.
+_KINDS = {
+    "text": "typeof({0}) = 'text' AND is_text(CAST({0} AS BLOB))",
+    "blob": "typeof({0}) = 'blob'",
+    "flag": "typeof({0}) = 'integer' AND {0} IN (0, 1)",
+    "count": f"typeof({{0}}) = 'integer' AND {{0}} BETWEEN 0 AND {MOST}",
+    "whole": "typeof({0}) = 'integer'",
+    "number": "typeof({0}) IN ('integer', 'real')",
+    "time": "typeof({0}) IN ('integer', 'real') AND {0} BETWEEN -1e300 AND 1e300",
 }
 
-# All that a run reads of a URL.
+
+def _is(column: str, kind: str) -> str:
+    """The condition that a column is of a kind: with a question mark, or empty."""
+    sound = f"({_KINDS[kind.rstrip('?')].format(column)})"
+    return f"({column} IS NULL OR {sound})" if kind.endswith("?") else sound
+
+
+# Served by urls_ready.
+_OF_URLS = "(SELECT {} FROM urls WHERE queue = queues.id AND state = 0 AND ready_at = 0 LIMIT 1)"
+_OPEN = "(SELECT id FROM runs WHERE ended IS NULL)"
+_LAST = "(SELECT max(id) FROM jobs)"
+_OLDER = (
+    "ifnull((SELECT max(generation) FROM jobs AS o WHERE o.name = jobs.name AND o.id < jobs.id), 0)"
+)
+# It is a part of a file's name.
+_TOKEN = (
+    f"{_is('token', 'text')} AND length(token) BETWEEN 1 AND 200 AND token NOT GLOB '*[/\\]*'"
+    " AND instr(CAST(token AS BLOB), x'00') = 0"
+)
+# What is ready has a head, unless the share of the host is spent.
+_HEAD = f"head IS NULL AND (ready = 0 OR retired = 1) OR ready > 0 AND {_is('head', 'number')}"
+
+#: For each column its kind, or a condition, and what takes the place of what is not like that.
+#: A host whose pace is not known is left alone for its delay once more. What is still not as it
+#: must be then, such as a queue of no host, is left out.
+_SMALL: dict[str, list[tuple[str, str, str]]] = {
+    "jobs": [
+        ("name", "text", "'unreadable-' || id"),
+        ("generation", "count", f"1 + {_OLDER}"),
+        ("policy", "text", "''"),
+        ("finished", "number?", "NULL"),
+        ("cleared", "flag", "0"),
+        ("pages", "count", "(SELECT count(*) FROM urls WHERE job = jobs.id AND charged = 1)"),
+        *((name, "count", "0") for name in ("added", "leased", "done", "failed", "dropped")),
+        ("bytes", "count", "0"),
+        ("seconds", "time", "0"),
+    ],
+    "runs": [
+        ("token", f"ended IS NOT NULL OR {_TOKEN}", "'unreadable-' || id"),
+        (
+            "job",
+            "ended IS NOT NULL OR job IN (SELECT id FROM jobs)",
+            f"ifnull((SELECT job FROM urls WHERE run = runs.id), {_LAST})",
+        ),
+    ],
+    "hosts": [
+        ("name", "text", "(SELECT host FROM queues WHERE pace = hosts.id)"),
+        ("delay", "time", "0"),
+        ("next_at", "time", ":now + delay"),
+        ("held", "number", "0"),  # it may be without end
+        ("touched", "time", "0"),
+        ("in_flight", "count", "0"),
+    ],
+    "queues": [
+        ("host", "text", "(SELECT name FROM hosts WHERE id = pace)"),
+        ("pace", "pace IN (SELECT id FROM hosts)", "(SELECT id FROM hosts WHERE name = host)"),
+        ("job", "job IN (SELECT id FROM jobs)", _OF_URLS.format("job")),
+        (
+            "owner",
+            "owner = 0 OR owner IN (SELECT id FROM runs)",
+            f"ifnull({_OF_URLS.format('owner')}, 0)",
+        ),
+        *((name, "count", "0") for name in ("waiting", "ready", "pages")),
+        ("retired", "flag", "0"),
+        ("head", _HEAD, "NULL"),
+        ("head_id", f"(head IS NULL) = (head_id IS NULL) AND {_is('head_id', 'count?')}", "NULL"),
+        ("tie", "number", "0"),
+        ("aged", "flag", "0"),
+        ("at", "number", ":now"),
+    ],
+}
+_CHECKS = {
+    table: [
+        (
+            column,
+            f"ifnull({_is(column, sound) if sound.rstrip('?') in _KINDS else sound}, 0)",
+            value,
+        )
+        for column, sound, value in columns
+    ]
+    for table, columns in _SMALL.items()
+}
+_UNSOUND = {
+    table: f"FROM {table} WHERE NOT ({' AND '.join(sound for _, sound, _ in columns)})"
+    for table, columns in _CHECKS.items()
+}
+
+#: The columns of a URL, by their kind.
+_URL = {
+    "blob": ("key",),
+    "blob?": ("request",),
+    "text": ("url",),
+    "text?": ("parent",),
+    "flag": ("in_flight", "charged", "seed"),
+    "count": ("attempts",),
+    "whole": ("copy", "depth"),
+    "number": ("rank",),
+    "time": ("ready_at", "priority", "discovered"),
+    "time?": ("score",),
+}
+#: A waiting URL that is as it must be.
 _SOUND = " AND ".join(
     (
-        *(_blob("key"), _whole("copy", -(1 << 63), (1 << 63) - 1), _text("url")),
-        *(_whole("charged", 0, 1), _whole("attempts"), _any_number("rank"), _whole("depth")),
-        *(_number("priority"), _or_null("score", _number("score")), _whole("seed", 0, 1)),
-        *(_number("discovered"), _or_null("parent", _text("parent"))),
-        *(_or_null("request", _blob("request")), _number("ready_at", 0, ASIDE)),
-        _whole("in_flight", 0, 1),
+        *(_is(column, kind) for kind, columns in _URL.items() for column in columns),
+        f"state IS 0 AND ready_at BETWEEN 0 AND {ASIDE!r}",
+        "(run IS NOT NULL OR in_flight = 0)",
     )
 )
+# What is aside already is not set aside again.
 _SET_ASIDE = (
-    f"UPDATE urls SET ready_at = {ASIDE!r}, run = NULL, in_flight = 0,"
-    f" charged = CASE WHEN {_whole('charged', 0, 1)} THEN charged ELSE 0 END"
-    f" WHERE state = 0 AND NOT (run IS NULL AND ready_at IS {ASIDE!r}) AND NOT ({_SOUND})"
+    f"UPDATE urls SET state = 0, ready_at = {ASIDE!r}, run = NULL, in_flight = 0,"
+    f" charged = (charged IS 1) WHERE ifnull(state, 0) NOT IN (1, 2, 3) AND NOT ({_SOUND})"
+    f" AND NOT (state IS 0 AND run IS NULL AND in_flight IS 0 AND ready_at IS {ASIDE!r}"
+    f" AND {_is('charged', 'flag')})"
 )
-# What no run of ours has leased comes back; a state that there is not is none.
-_NO_STATE = (
-    f"UPDATE urls SET state = 0, run = NULL, ready_at = {ASIDE!r}, in_flight = 0"
-    " WHERE state IS NULL OR state NOT IN (0, 1, 2, 3)"
+# A URL of no job is its queue's, else the newest job's to report. One in no queue gets into one of
+# a host that no URL has: whoever hands it out will see that.
+_LOST = "(queue IS NULL OR queue NOT IN (SELECT id FROM queues))"
+_ITS_JOB = "(SELECT job FROM queues WHERE id = queue)"
+_FIND_JOB = (
+    f"UPDATE OR IGNORE urls SET job = {_ITS_JOB} WHERE NOT {_LOST} AND job IS NOT {_ITS_JOB}"
 )
-# Served by urls_leased.
-_NO_RUN = (
-    "UPDATE urls SET run = NULL, ready_at = 0, in_flight = 0 WHERE run IS NOT NULL"
-    " AND run NOT IN (SELECT id FROM runs WHERE ended IS NULL)"
+_ANY_JOB = (
+    f"UPDATE OR IGNORE urls SET job = {_LAST} WHERE {_LOST}"
+    " AND (job IS NULL OR job NOT IN (SELECT id FROM jobs))"
 )
-_NO_FLIGHT = "UPDATE urls SET in_flight = 0 WHERE in_flight IS NOT 0 AND run IS NULL"
-_NO_JOB = (
-    "UPDATE OR IGNORE urls SET job = (SELECT job FROM queues WHERE id = queue) WHERE queue IN"
-    " (SELECT id FROM queues) AND job IS NOT (SELECT job FROM queues WHERE id = queue)"
+_LOST_JOBS = f"SELECT DISTINCT job FROM urls WHERE {_LOST} AND job IN (SELECT id FROM jobs)"
+_NO_HOST = "unreadable"
+_ADD_HOST = "INSERT OR IGNORE INTO hosts (name) VALUES (?)"
+_ADD_QUEUE = (
+    "INSERT OR IGNORE INTO queues (job, host, pace) SELECT ?1, name, id FROM hosts WHERE name = ?2"
 )
-_NO_QUEUE = (
-    "SELECT DISTINCT job FROM urls WHERE (queue IS NULL OR queue NOT IN (SELECT id FROM queues))"
-    " AND job IN (SELECT id FROM jobs)"
-)
-_INTO_QUEUE = (
+_FIND_QUEUE = (
     "UPDATE urls SET queue = (SELECT id FROM queues WHERE job = ?1 AND host = ?2 AND owner = 0)"
-    " WHERE job = ?1 AND (queue IS NULL OR queue NOT IN (SELECT id FROM queues))"
+    f" WHERE job = ?1 AND {_LOST}"
 )
-# Of no job and in no queue: it is the newest job's to report.
-_NOWHERE = (
-    "UPDATE OR IGNORE urls SET job = (SELECT max(id) FROM jobs) WHERE (queue IS NULL OR"
-    " queue NOT IN (SELECT id FROM queues)) AND (job IS NULL OR job NOT IN (SELECT id FROM jobs))"
-)
-_STRAY_QUEUES = (
-    "SELECT id FROM queues WHERE pace IS NULL OR pace NOT IN (SELECT id FROM hosts) OR job IS NULL"
-    f" OR job NOT IN (SELECT id FROM jobs) OR NOT {_whole('owner')}"
-    " OR owner <> 0 AND owner NOT IN (SELECT id FROM runs)"
-)
-_PLACE = (
-    "SELECT (SELECT id FROM jobs WHERE id = job), (SELECT id FROM hosts WHERE id = pace),"
-    f" CASE WHEN {_whole('owner')} AND owner IN (SELECT id FROM runs) THEN owner ELSE 0 END"
-    " FROM queues WHERE id = ?"
-)
-_JOB_OF_URLS = "SELECT job FROM urls WHERE queue = ? AND job IN (SELECT id FROM jobs) LIMIT 1"
-_TWIN = (
-    "SELECT id FROM queues WHERE job = ?1 AND pace = ?3 AND owner = ?4 AND id <> ?5"
-    " AND host = ifnull(?2, (SELECT host FROM queues WHERE id = ?5))"
-)
-_NAMELESS = f"SELECT id FROM {{table}} WHERE NOT {_text('{column}')}"
+
 _WAITING = (
     "SELECT queue, count(*), sum(ready_at = 0) FROM urls WHERE state = 0 AND run IS NULL"
-    " AND queue IN (SELECT id FROM queues) GROUP BY queue"
+    " GROUP BY queue"
 )
-# Served by urls_ready, or by urls_charged.
+# Served by urls_ready.
 _BEST = (
-    "SELECT rank, id FROM urls WHERE queue = ? AND state = 0 AND ready_at = 0 ORDER BY rank, id"
-    " LIMIT 1"
-)
-_BEST_PAID = (
-    "SELECT rank, id FROM urls WHERE job = ? AND queue = ? AND state = 0 AND ready_at = 0"
-    " AND charged = 1 ORDER BY rank, id LIMIT 1"
+    "SELECT rank, id FROM urls WHERE queue = ? AND state = 0 AND ready_at = 0"
+    " AND (charged = 1 OR NOT ?) ORDER BY rank, id LIMIT 1"
 )
 _COUNT = (
     "UPDATE queues SET waiting = ?1, ready = ?2, head = ?3, head_id = ?4 WHERE id = ?5 AND"
     " (waiting <> ?1 OR ready <> ?2 OR head IS NOT ?3 OR head_id IS NOT ?4)"
 )
 # An old generation is cleared away in steps, so that only the latest adds up.
-_COUNTED = (
+_LATEST = "SELECT max(id) FROM jobs GROUP BY name"
+_STATES = (
     "SELECT job, count(*), sum(state = 0 AND run IS NOT NULL), sum(state = 1), sum(state = 2),"
-    " sum(state = 3) FROM urls WHERE job IN (SELECT max(id) FROM jobs GROUP BY name) GROUP BY job"
+    f" sum(state = 3) FROM urls WHERE job IN ({_LATEST}) GROUP BY job"
 )
 _COUNT_JOB = (
     "UPDATE jobs SET added = ?2, leased = ?3, done = ?4, failed = ?5, dropped = ?6 WHERE id = ?1"
     " AND (added <> ?2 OR leased <> ?3 OR done <> ?4 OR failed <> ?5 OR dropped <> ?6)"
 )
+# Served by urls_leased.
+_NO_RUN = f"run IS NOT NULL AND run NOT IN {_OPEN}"
+_TAKE_BACK = f"UPDATE urls SET run = NULL, ready_at = 0, in_flight = 0 WHERE {_NO_RUN}"
+# Served by the unique index of queues.
+_DIFFER = (
+    "FROM jobs AS j LEFT JOIN (SELECT job, sum(waiting) AS waiting FROM queues GROUP BY job) AS q"
+    f" ON q.job = j.id WHERE j.id IN ({_LATEST})"
+    " AND added - leased - done - failed - dropped <> ifnull(waiting, 0)"
+)
 # Served by the unique index of queues and by urls_deferred.
 _ADDS_UP = (
-    "SELECT j.added - j.leased - j.done - j.failed - j.dropped = q.waiting AND q.lost = 0"
-    " AND q.waiting - q.ready = (SELECT count(*) FROM urls WHERE job = j.id AND charged IN (0, 1)"
-    " AND state = 0 AND ready_at > 0 AND run IS NULL) FROM jobs AS j,"
-    " (SELECT ifnull(sum(waiting), 0) AS waiting, ifnull(sum(ready), 0) AS ready,"
-    " ifnull(sum(retired = 0 AND (ready > 0) <> (head IS NOT NULL)), 0) AS lost"
-    " FROM queues WHERE job = ?1) AS q WHERE j.id = ?1"
+    "SELECT (SELECT ifnull(sum(waiting - ready), 0) FROM queues WHERE job = ?1) ="
+    " (SELECT count(*) FROM urls WHERE job = ?1 AND charged IN (0, 1) AND state = 0"
+    " AND ready_at > 0 AND run IS NULL)"
 )
 
 
-def look_over(db: Database, now: float) -> int:
-    """Put right what the small tables say, without a look at the URLs. Says how much."""
-    changed = 0
-    for table, unsound in _UNSOUND.items():
-        # One look at a row that is as it should be.
-        if db.one(unsound):
-            changed += sum(_fix(db, now, *rule) for rule in _SMALL if rule[0] == table)
-    changed += sum(_mend_stray(db, number) for (number,) in _all(db, _STRAY_QUEUES))
-    return changed + db.execute(_NO_RUN).rowcount
+def is_sound(db: Database) -> bool:
+    """Whether the small tables, and what they count, make sense; without a look at the URLs."""
+    wrong = (*_UNSOUND.values(), f"FROM urls WHERE {_NO_RUN}", _DIFFER)
+    return not any(db.one(f"SELECT 1 {rest} LIMIT 1") for rest in wrong)
 
 
 def adds_up(db: Database, job: int) -> bool:
-    """Whether the counts of a job's queues and the job's own agree with what waits."""
+    """Whether all that a job defers can be found."""
     return bool(db.one(_ADDS_UP, job)[0])
 
 
-def mend(db: Database, now: float) -> tuple[int, int]:
-    """Look at every row. Says how much was put right, and how many URLs were set aside."""
-    changed = look_over(db, now)
-    changed += _rename(db, "hosts", "name") + _rename(db, "queues", "host")
-    changed += db.execute(_NO_JOB).rowcount + db.execute(_NOWHERE).rowcount
-    changed += sum(_gather(db, job) for (job,) in _all(db, _NO_QUEUE))
-    aside = db.execute(_NO_STATE).rowcount + db.execute(_SET_ASIDE).rowcount
-    changed += aside + db.execute(_NO_FLIGHT).rowcount + _count(db)
-    return changed, aside
+def mend(db: Database, now: float) -> tuple[bool, int]:
+    """Look at every row. Says whether something was changed, and how many URLs were set aside."""
+    before = _changes(db)
+    for table, columns in _CHECKS.items():
+        for column, sound, value in columns:
+            sql = f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE NOT {sound}"
+            db.execute(sql, {"now": now} if ":now" in sql else {})
+        db.execute(f"DELETE {_UNSOUND[table]}")
+    db.execute(_FIND_JOB)
+    db.execute(_ANY_JOB)
+    for (job,) in db.execute(_LOST_JOBS).fetchall():
+        db.execute(_ADD_HOST, (_NO_HOST,))
+        db.execute(_ADD_QUEUE, (job, _NO_HOST))
+        db.execute(_FIND_QUEUE, (job, _NO_HOST))
+    db.execute(_TAKE_BACK)
+    aside = db.execute(_SET_ASIDE).rowcount
+    _count(db)
+    return _changes(db) > before, aside
 
 
-def is_text(value: Any) -> bool:
-    """Whether bytes can be read as text; for use in SQL."""
-    try:
-        value.decode()
-    except (AttributeError, UnicodeDecodeError):
-        return False
-    return True
+def _changes(db: Database) -> int:
+    return int(db.one("SELECT total_changes()")[0])
 
 
-def _all(db: Database, sql: str, *values: Any) -> list[Any]:
-    return db.execute(sql, values).fetchall()
-
-
-def _fix(db: Database, now: float, table: str, column: str, sound: str, value: str) -> int:
-    sql = f"UPDATE {table} SET {column} = {value} WHERE NOT ifnull({sound}, 0)"
-    return db.execute(sql, {"now": now} if ":now" in value else {}).rowcount
-
-
-def _mend_stray(db: Database, number: int) -> int:
-    """A queue without a job takes that of its URLs; one without a pace group gets one that no URL
-    has; and what belongs to a run that there never was is for all. It may be another queue then."""
-    job, pace, owner = db.one(_PLACE, number)
-    name = None
-    if job is None:
-        job = (db.one(_JOB_OF_URLS, number) or (None,))[0]
-    if pace is None:
-        name = f"unreadable-{number}"
-        db.execute("INSERT OR IGNORE INTO hosts (name) VALUES (?)", (name,))
-        pace = db.one("SELECT id FROM hosts WHERE name = ?", name)[0]
-    twin = db.one(_TWIN, job, name, pace, owner, number)
-    if twin:
-        db.execute("UPDATE urls SET queue = ? WHERE queue = ?", (twin[0], number))
-    if twin or job is None:
-        db.execute("DELETE FROM queues WHERE id = ?", (number,))
-    else:
-        db.execute(
-            "UPDATE queues SET job = ?1, host = coalesce(?2, host, 'unreadable-' || id), pace = ?3,"
-            " owner = ?4 WHERE id = ?5",
-            (job, name, pace, owner, number),
-        )
-    return 1
-
-
-def _gather(db: Database, job: int) -> int:
-    """URLs of a job that are in no queue get one, of a host that no URL has."""
-    name = "unreadable"
-    db.execute("INSERT OR IGNORE INTO hosts (name) VALUES (?)", (name,))
-    db.execute(
-        "INSERT OR IGNORE INTO queues (job, host, pace) SELECT ?, ?, id FROM hosts WHERE name = ?",
-        (job, name, name),
-    )
-    return db.execute(_INTO_QUEUE, (job, name)).rowcount
-
-
-def _rename(db: Database, table: str, column: str) -> int:
-    """Give rows without a readable name one that no URL has."""
-    found = _all(db, _NAMELESS.format(table=table, column=column))
-    for (number,) in found:
-        name = f"unreadable-{number}"
-        if table == "hosts":
-            db.execute("UPDATE OR REPLACE queues SET host = ? || id WHERE pace = ?", (name, number))
-        db.execute(f"UPDATE OR REPLACE {table} SET {column} = ? WHERE id = ?", (name, number))
-    return len(found)
-
-
-def _count(db: Database) -> int:
+def _count(db: Database) -> None:
     """Count what waits in each queue, and the rows of each job."""
-    counts = {queue: (waiting, ready) for queue, waiting, ready in _all(db, _WAITING)}
-    changed = 0
-    for number, job, retired in _all(
-        db, "SELECT id, job, retired FROM queues WHERE job IN (SELECT id FROM jobs)"
-    ):
-        waiting, ready = counts.get(number, (0, 0))
-        head = db.one(_BEST_PAID, job, number) if retired else db.one(_BEST, number)
-        values = (waiting, ready, *(head or (None, None)), number)
-        changed += db.execute(_COUNT, values).rowcount
-    return changed + sum(db.execute(_COUNT_JOB, row).rowcount for row in _all(db, _COUNTED))
+    waiting = {queue: numbers for queue, *numbers in db.execute(_WAITING).fetchall()}
+    for number, retired in db.execute("SELECT id, retired FROM queues").fetchall():
+        head = db.one(_BEST, number, retired) or (None, None)
+        db.execute(_COUNT, (*waiting.get(number, (0, 0)), *head, number))
+    states = {job: numbers for job, *numbers in db.execute(_STATES).fetchall()}
+    for (job,) in db.execute(_LATEST).fetchall():
+        db.execute(_COUNT_JOB, (job, *states.get(job, (0, 0, 0, 0, 0))))

@@ -6,11 +6,13 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, repeat
+from itertools import islice, product, repeat
+from sqlite3 import OperationalError
+from types import NoneType
 from typing import Any
 
 from scrapy_focus.candidate import Candidate
-from scrapy_focus.frontier.database import Database
+from scrapy_focus.frontier.database import Database, is_no_text
 
 #: How many queues are kept at hand, with their hosts and the first of their URLs: some 4 MB.
 #: How many leave together, since something may have to be written of each.
@@ -18,6 +20,8 @@ _KEPT, _LET_GO = 4096, 256
 #: How many URLs of one queue are read ahead at most, and of all queues together.
 _AHEAD, _AHEAD_OF_ALL = 16, 8192
 
+#: Larger than every count and far from where whole numbers end.
+MOST = 1 << 53
 #: ``queues.at`` of a queue whose host has as many requests in flight as it may have.
 BUSY = 1e18
 
@@ -45,19 +49,14 @@ _URL = (
     " u.discovered, u.attempts, u.charged, u.request"
 )
 # Served by urls_ready: the first entries of the queue's part. Of the head alone the index
-# knows enough.
-_HEAD = (
-    "SELECT rank, id FROM urls WHERE queue = ? AND state = 0 AND ready_at = 0"
-    " ORDER BY rank, id LIMIT 1"
-)
-_FIRST = (
-    f"SELECT {_URL} FROM urls AS u WHERE queue = ? AND state = 0 AND ready_at = 0"
-    " ORDER BY rank, id LIMIT ?"
-)
+# knows enough. A rank that is no number is passed over.
+_RANKED = "state = 0 AND ready_at = 0 AND rank <= 9e999"
+_HEAD = f"SELECT rank, id FROM urls WHERE queue = ? AND {_RANKED} ORDER BY rank, id LIMIT 1"
+_FIRST = f"SELECT {_URL} FROM urls AS u WHERE queue = ? AND {_RANKED} ORDER BY rank, id LIMIT ?"
 # Served by urls_charged.
 _CHARGED_HEAD = (
-    "SELECT rank, id FROM urls WHERE job = ? AND queue = ? AND state = 0 AND ready_at = 0"
-    " AND charged = 1 ORDER BY rank, id LIMIT 1"
+    f"SELECT rank, id FROM urls WHERE job = ? AND queue = ? AND {_RANKED} AND charged = 1"
+    " ORDER BY rank, id LIMIT 1"
 )
 #: How many queues are read at once, with their heads.
 AT_ONCE = 8
@@ -71,6 +70,15 @@ _SAVE_HOST = (
     "UPDATE hosts SET next_at = ?, delay = ?, held = ?, touched = ?, in_flight = ? WHERE id = ?"
 )
 _LOAD_URL = f"SELECT {_URL} FROM urls AS u WHERE id = ?"
+
+#: The types of the columns of a URL that makes sense, stored or new.
+_REAL = (float, int)
+_TYPES = frozenset(
+    product(
+        *(_REAL, (int,), (str,), (bytes,), (int,), (int,), (str, NoneType), (int, bool), _REAL),
+        *((*_REAL, NoneType), _REAL, (int,), (int, bool), (bytes, NoneType)),
+    )
+)
 
 
 @dataclass(slots=True)
@@ -183,6 +191,11 @@ def _columns(c: Candidate) -> tuple[Any, ...]:
     )
 
 
+def _makes_sense(found: tuple[Any, ...]) -> bool:
+    """Whether the columns of a URL are of their types."""
+    return tuple(map(type, found)) in _TYPES and found[11] < MOST
+
+
 class Rows:
     """The queues and hosts at hand.
 
@@ -226,10 +239,19 @@ class Rows:
         if not wanted:
             return
         values = (*wanted, *(wanted[0] for _ in range(AT_ONCE - len(wanted))))
-        for found in self._db.execute(_LOAD_QUEUES, values).fetchall():
+        for found in self._read(_LOAD_QUEUES, values):
             queue = self._take_in(found)
             if not queue.retired:
                 queue.ahead = [found[22:]]
+
+    def _read(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        """Read ahead; nothing where bytes of a row are no text, which it will show by itself."""
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except OperationalError as error:
+            if not is_no_text(error):
+                raise
+            return []
 
     def _take_in(self, found: Sequence[Any]) -> Queue:
         """A queue that was read, with its pace group, unless they are at hand."""
@@ -353,11 +375,12 @@ class Rows:
     def find_head(self, queue: Queue) -> None:
         """Read the best ready row of a queue; of a retired one the best that is paid for."""
         queue.ahead = []
-        if queue.retired:
+        if queue.used and not queue.retired:
+            queue.ahead = self._read(_FIRST, (queue.id, self._most))
+        if queue.ahead:
+            head = queue.ahead[0]
+        elif queue.retired:
             head = self._db.one(_CHARGED_HEAD, queue.job, queue.id)
-        elif queue.used:
-            queue.ahead = self._db.execute(_FIRST, (queue.id, self._most)).fetchall()
-            head = queue.ahead[0] if queue.ahead else None
         else:
             head = self._db.one(_HEAD, queue.id)
         queue.put_head(*(head[:2] if head else (None, None)))
@@ -408,13 +431,16 @@ class Rows:
         self.opened.clear()
         self.opened_until = 0.0
 
-    def candidate(self, queue: Queue, row: int) -> Candidate:
-        """A stored URL as it waits."""
+    def candidate(self, queue: Queue, row: int) -> Candidate | None:
+        """A stored URL as it waits; ``None`` if it is malformed."""
         ahead = queue.ahead
-        if ahead and ahead[0][1] == row and len(ahead[0]) > 2:
-            found = ahead[0]
-        else:
-            found = self._db.one(_LOAD_URL, row)
+        found = ahead[0] if ahead and ahead[0][1] == row else ()
+        if not _makes_sense(found):
+            # Only the head is known, or it was made of a subclass of these types.
+            read = self._read(_LOAD_URL, (row,))
+            if not read or not _makes_sense(read[0]):
+                return None
+            found = read[0]
         (rank, _, url, key, copy, depth, parent, seed, priority, score, discovered, attempts,
          charged, request) = found  # fmt: skip
         return Candidate(

@@ -27,7 +27,7 @@ from scrapy_focus.frontier.contract import (
 from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.jobs import Jobs
 from scrapy_focus.frontier.ledger import Ledger
-from scrapy_focus.frontier.mending import adds_up, look_over, mend
+from scrapy_focus.frontier.mending import adds_up, is_sound, mend
 from scrapy_focus.frontier.report import read_counts
 from scrapy_focus.frontier.rows import Host, Queue, Rows
 from scrapy_focus.frontier.runs import Company
@@ -70,10 +70,8 @@ _LEAVE = "UPDATE urls SET in_flight = 0 WHERE id = ? AND attempts = ? AND run = 
 _RENEW = "UPDATE urls SET ready_at = ? WHERE id = ? AND attempts = ? AND run = ?"
 # Served by the primary key (the + keeps the planner from sorting the whole job each time):
 # in steps, so that no row is changed under the cursor.
-_SOME = (
-    "SELECT id, queue, ready_at = ? FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id"
-    " LIMIT 1000"
-)
+_SOME = "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
+_SET_ASIDE = "UPDATE urls SET ready_at = ?, charged = (charged IS 1) WHERE id = ?"
 _STATES = {Ending.DONE: 1, Ending.FAILED: 2, Ending.DROPPED: 3}
 
 #: How many queues' ids are kept in memory; past it they are looked up again. How many keys are.
@@ -128,32 +126,33 @@ class SQLiteFrontier(Frontier):
         self._ledger = Ledger(db, self._rows, limits)
         self._chooser = Chooser(db, self._rows, self._ledger, order, rng or random.Random())
         self._jobs = Jobs(db, self._rows, self._ledger, self._reopen, ahead)
-        self._mending = False
         self._job = self._run = 0
+        self._mending = False
+        #: Whether something was put right.
+        self.mended = False
         #: When something was leased last, or the run opened (Unix time, seconds).
         self._now = now
-        #: Entries of the file that were put right.
-        self.repaired = 0
         try:
-            self._patiently(lambda: self._join(job, resume, policy, now))
+            self._twice(lambda: self._join(job, resume, policy, now))
             db.stop_waiting()
         except BaseException:
             self._let_go()
             raise
 
-    def _patiently(self, write: Callable[[], _T]) -> _T:
-        """Write when the run opens: malformed rows that are found on the way are set aside."""
-        while True:
-            before = self.aside, self.repaired
-            try:
-                with self.transaction():
-                    return write()
-            except FrontierBusy:
-                if before == (self.aside, self.repaired):
-                    raise
+    def _twice(self, write: Callable[[], _T]) -> _T:
+        """Write when the run opens: what it stumbles over is put right, and it is done again."""
+        try:
+            with self.transaction():
+                return write()
+        except FrontierError:
+            if not self.mended:
+                raise
+        with self.transaction():
+            return write()
 
     def _join(self, name: str, resume: bool | None, policy: str, now: float) -> None:
-        changed = look_over(self._db, now)
+        if not is_sound(self._db):
+            self._mend()
         joined = self._jobs.join(name, resume, policy, now)
         self._job = self._chooser.job = joined.job
         self._run = self._chooser.run = joined.run
@@ -165,41 +164,49 @@ class SQLiteFrontier(Frontier):
         self._ledger.revise()
         self._jobs.look_around(self._aged, now)
         self._copied = set() if joined.start in ("new", "restarted") else None
-        if changed or not adds_up(self._db, self._job):
-            found, aside = mend(self._db, now)
-            self._note(changed + found, aside)
-            self._rows.forget()
+
+    # -- malformed rows -------------------------------------------------------------
 
     def _mended(self) -> bool:
-        """Look for malformed rows, after an error that may come from them."""
+        """Look at all rows, after an error that may come from one; says whether some were put
+        right."""
         if self._mending:
             return False
         self._mending = True
         try:
             with self.transaction():
-                pass  # store what lingers
-            with self.transaction():
-                found = mend(self._db, self._now)
-                # What is at hand is not what is stored any more.
-                self._rows.forget()
-                self._fresh = False
+                return self._mend()
         finally:
             self._mending = False
-        self._note(*found)
-        return found[0] > 0
 
-    def _note(self, changed: int, aside: int) -> None:
-        self.repaired += changed
+    def _mend(self) -> bool:
+        changed, aside = mend(self._db, self._now)
+        self._rows.forget()
+        # What is at hand is not what is stored any more.
+        self._fresh = False
         self.aside += aside
+        self.mended |= changed
         if changed:
             logger.error(
                 "The frontier %s has rows that no crawl has written like that, as after damage to "
-                "the disk: %d URLs cannot be read and are set aside, and %d other entries are put "
-                "right. The rest of the crawl goes on.",
+                "the disk. URLs that cannot be read and are set aside: %d. What else makes no "
+                "sense was put right, or left out.",
                 self.name,
                 aside,
-                changed - aside,
             )
+        return changed
+
+    def _set_aside(self, queue: Queue, row: int) -> None:
+        """A URL that cannot be read waits for someone to look at it."""
+        if not self._db.execute(_SET_ASIDE, (ASIDE, row)).rowcount:
+            raise LookupError("there is no such row")
+        queue.waiting += 1
+        self._rows.take(queue, row)
+        self.aside += 1
+        logger.error(
+            "A URL of the frontier %s cannot be read and is set aside: row %d of urls.",
+            *(self.name, row),
+        )
 
     # -- transactions ---------------------------------------------------------------
 
@@ -329,16 +336,20 @@ class SQLiteFrontier(Frontier):
                     # A job with a wider limit left it open, or ours has become narrower.
                     self._rows.shut(queue, at)
                     continue
-                leases.append(self._claim(queue, host, row, gap, now, until))
+                candidate = self._rows.candidate(queue, row)
+                if candidate is None:
+                    self._set_aside(queue, row)
+                    continue
+                leases.append(self._claim(queue, host, row, candidate, gap, now, until))
                 self._rows.reopen(host, cap, now)
                 # The host's turn, or the page, must be taken before anything is fetched.
                 self._db.urgent |= self._counted or leases[-1].gap > 0
         return leases
 
     def _claim(
-        self, queue: Queue, host: Host, row: int, gap: float, now: float, until: float
-    ) -> Lease:
-        candidate = self._rows.candidate(queue, row)
+        self, queue: Queue, host: Host, row: int, candidate: Candidate, gap: float, now: float,
+        until: float,
+    ) -> Lease:  # fmt: skip
         candidate.attempts += 1
         self._db.execute(_CLAIM, (until, self._run, row))
         self._leased[row] = (queue.id, 1, candidate.rank, candidate.attempts)
@@ -490,17 +501,11 @@ class SQLiteFrontier(Frontier):
 
     def counts(self, now: float) -> Counts:
         with self._snapshot():
-            if adds_up(self._db, self._job):
-                return read_counts(self._db, self._job, now)
-        # Something waits that nobody would ever find.
-        if self._mended():
-            raise FrontierBusy(f"The frontier {self.name} has been put right; try again.")
-        with self._snapshot():
             return read_counts(self._db, self._job, now)
 
     def rerank(self, rank: Callable[[Candidate], float]) -> int:
         try:
-            return self._patiently(lambda: self._rerank(rank))
+            return self._twice(lambda: self._rerank(rank))
         except FrontierError as error:
             cause = error.__cause__
             if cause is None or isinstance(cause, sqlite3.Error):
@@ -510,16 +515,13 @@ class SQLiteFrontier(Frontier):
     def _rerank(self, rank: Callable[[Candidate], float]) -> int:
         number, last = 0, 0
         queues: set[int] = set()
-        while rows := self._db.execute(_SOME, (ASIDE, self._job, last)).fetchall():
-            for row, queue, aside in rows:
-                try:
-                    value = rank(self._rows.candidate(self._rows.queue(queue), row))
-                except Exception:
-                    if aside:
-                        continue  # it is malformed: that is why
-                    raise
-                self._db.execute("UPDATE urls SET rank = ? WHERE id = ?", (value, row))
-                queues.add(queue)
+        while rows := self._db.execute(_SOME, (self._job, last)).fetchall():
+            for row, queue in rows:
+                candidate = self._rows.candidate(self._rows.queue(queue), row)
+                if candidate:  # else it is malformed
+                    value = rank(candidate)
+                    self._db.execute("UPDATE urls SET rank = ? WHERE id = ?", (value, row))
+                    queues.add(queue)
             number, last = number + len(rows), rows[-1][0]
         self._leased.clear()
         for queue in queues:
@@ -529,6 +531,8 @@ class SQLiteFrontier(Frontier):
     def close(self, reason: str, *, finished: bool, now: float) -> None:
         try:
             with self.transaction(soon=False):
+                if not adds_up(self._db, self._job):
+                    self._mend()  # something waits that nobody would ever find
                 self._jobs.end(reason, finished, now)
         except FrontierBusy:
             raise  # it can be closed in a moment

@@ -51,7 +51,8 @@ INDEXES = {
     (choosing, "_MAKE_READY"): f"urls {PK}",
     (choosing, "_COOLED"): "queues USING INDEX queues_cooling (job=? AND at>? AND at<?)",
     (choosing, "_FIRST_OPENING"): "queues USING INDEX queues_cooling (job=? AND at>?)",
-    (choosing, "_FIRST_DUE"): "urls USING INDEX urls_deferred (job=? AND charged=? AND ready_at>?)",
+    (choosing, "_FIRST_DUE"): "urls USING INDEX urls_deferred"
+    " (job=? AND charged=? AND ready_at>? AND ready_at<?)",
     (choosing, "_NEXT_OPENING"): "queues USING INDEX queues_cooling (job=? AND at>? AND at<?)",
     (choosing, "_NEXT_READY"): "u USING INDEX urls_deferred"
     " (job=? AND charged=? AND ready_at>? AND ready_at<?)",
@@ -63,9 +64,9 @@ INDEXES = {
     (rows, "_LOAD_QUEUES"): f"q {PK}",
     (rows, "_LOAD_URL"): f"u {PK}",
     (rows, "_QUEUES_OF"): "queues USING COVERING INDEX queues_pace (pace=? AND job=?)",
-    (rows, "_HEAD"): "urls USING COVERING INDEX urls_ready (queue=?)",
-    (rows, "_FIRST"): "u USING INDEX urls_ready (queue=?)",
-    (rows, "_CHARGED_HEAD"): "urls USING INDEX urls_charged (job=? AND queue=?)",
+    (rows, "_HEAD"): "urls USING COVERING INDEX urls_ready (queue=? AND rank<?)",
+    (rows, "_FIRST"): "u USING INDEX urls_ready (queue=? AND rank<?)",
+    (rows, "_CHARGED_HEAD"): "urls USING INDEX urls_charged (job=? AND queue=? AND rank<?)",
     (ledger, "_TOTALS"): f"r {PK}",
     (ledger, "_ADD"): f"jobs {PK}",
     (ledger, "_HOST_PAGES"): "queues USING INDEX sqlite_autoindex_queues_1 (job=? AND host=?)",
