@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -12,7 +13,9 @@ from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import RequestFingerprinter, referer_str
 
+from scrapy_focus.decisions.canonical import Forms
 from scrapy_focus.decisions.chain import Plugin
+from scrapy_focus.decisions.hosts import ORDINARY
 from scrapy_focus.exceptions import Drop
 from scrapy_focus.names import in_log
 
@@ -26,38 +29,46 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# URLs that are canonical as they are, whatever version of w3lib is asked: a plain host, with or
-# without a port, a path without a dot after a slash (dot segments), at most one parameter.
+# URLs that the default rules leave as they are: a plain host, with or without a port, a path
+# without a dot after a slash (dot segments) or anything encoded, at most one parameter.
 _CANONICAL = re.compile(
-    r"https?://(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
-    r"(?:/(?!\.)[A-Za-z0-9!$&'()*+,\-.:=@_~]*)+(?:\?[A-Za-z0-9_~-]+=[A-Za-z0-9_.~-]*)?"
+    rf"https?://(?:{ORDINARY})(?::(?!80/|443/)[1-9][0-9]{{0,4}})?"
+    r"(?:/(?!\.)[A-Za-z0-9!$&'()*+,\-.:;=@_~]*)+(?:\?[A-Za-z0-9_~-]+=[A-Za-z0-9_.~-]*)?"
 )
 
 
-def _plain_fingerprint(request: Request) -> bytes | None:
-    """What Scrapy's own fingerprinter says of a GET without a body whose URL is canonical, in
-    a tenth of the time; ``None`` for any other request."""
-    if request.method != "GET" or request.body or not _CANONICAL.fullmatch(request.url):
-        return None
-    record = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{request.url}"}}'
-    return sha1(record.encode()).digest()  # noqa: S324 - no secret is kept by it
+def _identity(request: Request, url: str) -> bytes:
+    """What Scrapy's own fingerprinter says of a request whose canonical URL is *url*."""
+    body, method = request.body.hex(), request.method
+    record = {"body": body, "headers": {}, "method": method, "url": url}
+    return sha1(json.dumps(record).encode()).digest()  # noqa: S324 - no secret is kept by it
+
+
+def _plain_identity(url: str) -> bytes:
+    """The same of a GET without a body, whose URL has nothing that JSON would escape."""
+    record = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{url}"}}'
+    return sha1(record.encode()).digest()  # noqa: S324
 
 
 def _is_scrapys_own(fingerprinter: RequestFingerprinterProtocol) -> bool:
-    """Whether :func:`_plain_fingerprint` can stand for a fingerprinter: a subclass may do
-    anything, and so may a later Scrapy."""
-    probe = Request("https://www.example.com:8080/a-b/c_d.html?page=2")
-    return type(fingerprinter) is RequestFingerprinter and fingerprinter.fingerprint(
-        probe
-    ) == _plain_fingerprint(probe)
+    """Whether :func:`_identity` can stand for a fingerprinter: a subclass may do anything, and
+    so may a later Scrapy."""
+    url = "https://www.example.com:8080/a-b/c_d.html?page=2"
+    post = Request(url, method="POST", body=b"{}")
+    return (
+        type(fingerprinter) is RequestFingerprinter
+        and fingerprinter.fingerprint(Request(url)) == _plain_identity(url)
+        and fingerprinter.fingerprint(post) == _identity(post, url)
+    )
 
 
 class DupeFilter(BaseDupeFilter, Plugin):
     """Duplicate filter (:setting:`DUPEFILTER_CLASS`) that asks the frontier.
 
-    Two requests are the same if their :setting:`REQUEST_FINGERPRINTER_CLASS` says so, or
-    if they carry the same :reqmeta:`focus_key`. It works with
-    :class:`scrapy_focus.Scheduler` only.
+    Two requests are the same if they have the same method, the same body and the same URL in
+    the canonical form of the job (:setting:`FOCUS_CANONICAL`), if they carry the same
+    :reqmeta:`focus_key`, or if a :setting:`REQUEST_FINGERPRINTER_CLASS` other than Scrapy's
+    says so. It works with :class:`scrapy_focus.Scheduler` only.
     """
 
     def __init__(
@@ -65,6 +76,8 @@ class DupeFilter(BaseDupeFilter, Plugin):
     ) -> None:
         self._fingerprinter = fingerprinter or RequestFingerprinter()
         self._is_scrapys_own = _is_scrapys_own(self._fingerprinter)
+        #: The canonical forms of URLs.
+        self.forms = Forms({})
         self._debug = debug
         self._logged = False
         self._seen: Callable[[bytes], bool] = lambda key: False
@@ -78,9 +91,23 @@ class DupeFilter(BaseDupeFilter, Plugin):
         self._seen = seen
 
     def fingerprint(self, request: Request) -> bytes:
-        """The crawler's own identity of a request."""
-        plain = _plain_fingerprint(request) if self._is_scrapys_own else None
-        return plain or self._fingerprinter.fingerprint(request)
+        """What a request is the same by, unless it carries a ``focus_key``."""
+        url, forms = request.url, self.forms
+        if not self._is_scrapys_own:
+            return self._fingerprinter.fingerprint(self._canonical(request))
+        if forms.are_default and _CANONICAL.fullmatch(url):
+            if request.method == "GET" and not request.body:
+                return _plain_identity(url)
+        elif not request.meta.get("verbatim_url"):
+            url = forms.of(url)(url)
+        return _identity(request, url)
+
+    def _canonical(self, request: Request) -> Request:
+        """The request as another fingerprinter sees it: as it is, if the job has no rules."""
+        if self.forms.are_default or request.meta.get("verbatim_url"):
+            return request
+        url = self.forms.of(request.url)(request.url)
+        return request if url == request.url else request.replace(url=url)
 
     def key(self, request: Request, fingerprint: bytes) -> bytes:
         """What the frontier knows a request by.

@@ -82,6 +82,7 @@ def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
     settings = read_settings(crawler.settings, spider, spider_arguments(crawler))
     scope = build_scope(settings)
     identity, dupefilter = build_dupefilter(crawler)
+    identity.forms = settings.forms
     policy = build_policy(crawler, settings.policy)
     chain, own_filter = build_chain(crawler, settings, policy, dupefilter)
     rng = random.Random()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
+from scrapy_focus.decisions.canonical import Forms
 from scrapy_focus.exceptions import SettingError
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "FOCUS_DOMAINS": None,
     "FOCUS_INCLUDED": [],
     "FOCUS_EXCLUDED": [],
+    "FOCUS_CANONICAL": [],
     "FOCUS_MAX_DEPTH": 0,
     "FOCUS_MAX_PAGES": 0,
     "FOCUS_MAX_PAGES_PER_HOST": 0,
@@ -56,6 +59,7 @@ class FocusSettings:
     domains_setting: str
     included: tuple[str, ...]
     excluded: tuple[str, ...]
+    forms: Forms
     max_depth: int
     max_pages: int
     max_pages_per_host: int
@@ -102,6 +106,7 @@ def read_settings(
         domains_setting=domains_setting,
         included=read("FOCUS_INCLUDED", _strings),
         excluded=read("FOCUS_EXCLUDED", _strings),
+        forms=read("FOCUS_CANONICAL", read_forms),
         max_depth=read("FOCUS_MAX_DEPTH", _whole),
         max_pages=read("FOCUS_MAX_PAGES", _whole),
         max_pages_per_host=read("FOCUS_MAX_PAGES_PER_HOST", _whole),
@@ -114,6 +119,22 @@ def read_settings(
             "Literal['json', 'pickle']", read("FOCUS_SERIALIZER", _choice("json", "pickle"))
         ),
     )
+
+
+def read_forms(name: str, value: Any) -> Forms:
+    """The canonical forms that ``FOCUS_CANONICAL`` names, for all hosts or by host."""
+    try:
+        if isinstance(value, str):
+            # From the command line: names, or JSON.
+            value = json.loads(value) if value.strip()[:1] in ("[", "{") else _strings(name, value)
+        if not isinstance(value, Mapping):
+            value = {"*": value} if value else {}
+        return Forms({host: [c] if isinstance(c, str) else c for host, c in value.items()})
+    except TypeError:
+        problem = "it must be a list of rules, or a dict of hosts and lists of rules"
+    except ValueError as error:  # an InvalidRule is one, and what JSON raises
+        problem = str(error)
+    raise SettingError(f"{name} is {value!r}: {problem}")
 
 
 def job_name(spider: Spider, arguments: Mapping[str, Any]) -> str:

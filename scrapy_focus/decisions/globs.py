@@ -33,8 +33,8 @@ def readings(url: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if _NOT_NORMAL.search(path) is None:
         return (path,), (path,)
     plain = decoded(path)
-    one_slash_first = _without_dots(_SLASHES.sub("/", plain))
-    dots_first = _SLASHES.sub("/", _without_dots(plain))
+    one_slash_first = without_dots(_SLASHES.sub("/", plain))
+    dots_first = _SLASHES.sub("/", without_dots(plain))
     normal = tuple(dict.fromkeys((one_slash_first, dots_first)))
     return tuple(dict.fromkeys((path, plain, *normal))), normal
 
@@ -45,7 +45,7 @@ def decoded(text: str) -> str:
     return unquote(text, errors="surrogateescape").replace("\\", "/")
 
 
-def _without_dots(path: str) -> str:
+def without_dots(path: str) -> str:
     """Resolve the dot segments of a path that starts with a slash (RFC 3986, 5.2.4)."""
     if "/." not in path:
         return path

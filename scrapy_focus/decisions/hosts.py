@@ -39,13 +39,13 @@ _HOSTLESS = frozenset({"about", "blob", "data", "file", "javascript", "mailto"})
 #: Schemes that must have a host, and for which browsers read ``\`` as ``/``.
 _SPECIAL = frozenset({"ftp", "http", "https", "ws", "wss"})
 
-# A URL of the ordinary kind, whose host is canonical already: a name whose last label starts
-# with a letter, so that it cannot be an IPv4 address, or a dotted quad. Everything else takes
-# the slow path.
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#: A regular expression for hosts that are canonical already: a name whose last label starts with
+#: a letter, so that it cannot be an IPv4 address, or a dotted quad.
+ORDINARY = rf"(?:[a-z0-9_-]{{1,63}}\.)*[a-z][a-z0-9_-]{{0,62}}|(?:{_OCTET}\.){{3}}{_OCTET}"
+# Every other URL takes the slow path.
 _ORDINARY_URL = re.compile(
-    rf"https?://((?:[a-z0-9_-]{{1,63}}\.)*[a-z][a-z0-9_-]{{0,62}}|(?:{_OCTET}\.){{3}}{_OCTET})"
-    r"(?::(?:[0-9]{1,4}|[1-5][0-9]{4}))?(?=[/?#]|\Z)"
+    rf"https?://({ORDINARY})(?::(?:[0-9]{{1,4}}|[1-5][0-9]{{4}}))?(?=[/?#]|\Z)"
 )
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(//)?([^/?#]*)")
 _HOST_AND_PORT = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::0*([0-9]{0,5}))?")
