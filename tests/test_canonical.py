@@ -4,6 +4,7 @@ server may tell apart."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scrapy import Request
-from scrapy.settings import Settings
 
 from scrapy_focus.decisions.canonical import DEFAULT, RULES, Forms, InvalidRule
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
@@ -262,5 +262,9 @@ def test_any_text(text: str, rules: set[str]) -> None:
         assert canonical_host(canonical).removeprefix("www.") == host.removeprefix("www.")
 
 
-def test_the_setting_is_known() -> None:
-    assert read_forms("FOCUS_CANONICAL", Settings().get("FOCUS_CANONICAL", [])).are_default
+def test_every_rule_is_documented() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "identity.rst").read_text(encoding="utf-8")
+    found = re.findall(r"^   \* - ``([a-z]+)``\n     -( on)?$", text, re.MULTILINE)
+    assert [(name, bool(on)) for name, on in found] == [
+        (rule.name, rule.default) for rule in RULES.values()
+    ]

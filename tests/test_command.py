@@ -108,6 +108,19 @@ def wait_for(condition: Callable[[], Any], timeout: float = 60) -> None:
         time.sleep(0.02)
 
 
+SEVERAL = """
+
+class Rules(Spider):
+    name = "rules"
+    custom_settings = {"FOCUS_CANONICAL": ["slash"]}
+
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        pass
+"""
+
 # -- a frontier that a crawl makes, uses and leaves ------------------------------------------
 
 JOB_KEYS = (
@@ -388,8 +401,14 @@ def test_needs_no_reactor(tmp_path: Path, made: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], 'say "stats" or "urls"'),
-        (["stats", "urls"], 'say "stats" or "urls"'),
+        ([], 'say "stats", "urls", or "key" with URLs'),
+        (["stats", "urls"], 'say "stats", "urls", or "key" with URLs'),
+        (["key"], 'say "stats", "urls", or "key" with URLs'),
+        (["key", "not a url"], "Missing scheme in request url: not%20a%20url"),
+        (["key", "http://a.test/", "--job", "x"], "--job goes with stats and urls alone"),
+        (["key", "http://a.test/", "--spider", "x"], "there is no spider 'x'"),
+        (["key", "http://a.test/", "--keys"], "'--keys' is not known"),
+        (["stats", "--spider", "x"], "--spider goes with key alone"),
         (["all"], "'all' is not known"),
         (["stats", "--jsno"], "'--jsno' is not known"),
         (["stats", "--state", "done"], "--state goes with urls alone"),
@@ -412,6 +431,39 @@ def test_wrong_usage(arguments: list[str], complaint: str, tmp_path: Path) -> No
     assert "secret" not in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+# -- keys ------------------------------------------------------------------------------------
+
+
+def test_key(tmp_path: Path) -> None:
+    one, other = "http://www.a.test:80/b/?d=1&c=2#e", "https://me:secret@a.test/b?c=2&d=1"
+    output = text("key", one, other, "-s", "FOCUS_CANONICAL=www,slash,https", cwd=tmp_path)
+    first, second = output.split("\n\n")
+    assert first.splitlines()[:-1] == [
+        "http://www.a.test:80/b/?d=1&c=2#e",
+        "  port      http://www.a.test/b/?d=1&c=2#e",
+        "  order     http://www.a.test/b/?c=2&d=1#e",
+        "  fragment  http://www.a.test/b/?c=2&d=1",
+        "  https     https://www.a.test/b/?c=2&d=1",
+        "  www       https://a.test/b/?c=2&d=1",
+        "  slash     https://a.test/b?c=2&d=1",
+    ]
+    assert "secret" not in second
+    plain = json.loads(text("key", "--json", "https://a.test/b?c=2&d=1", cwd=tmp_path))
+    assert plain == {"url": "https://a.test/b?c=2&d=1", "key": plain["key"], "rules": []}
+    assert first.splitlines()[-1] == f"  key       {plain['key']}"
+
+
+def test_key_is_the_one_that_a_crawl_stores(tmp_path: Path) -> None:
+    crawl = Project(tmp_path / "p", SEVERAL, ROBOTSTXT_OBEY=False)
+    with Site(lambda hit: "") as site:
+        url = site.url("/b/?c=1")
+        assert crawl.crawl("rules", f"url={url}").reason == "finished"
+    document = json.loads(text("key", "--json", "--spider", "rules", url, cwd=crawl.folder))
+    assert crawl.rows("SELECT hex(key) FROM urls") == [(document["key"].upper(),)]
+    assert [step["rule"] for step in document["rules"]] == ["slash"]
+    assert document["key"] != json.loads(text("key", "--json", url, cwd=crawl.folder))["key"]
 
 
 # -- what is no frontier ---------------------------------------------------------------------

@@ -14,6 +14,7 @@ from scrapy.exceptions import UsageError
 
 from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
+from scrapy_focus.commands.keys import crawler_of, identity_of, keys
 from scrapy_focus.commands.text import shown
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_name
 from scrapy_focus.exceptions import FocusError, FrontierError, SettingError
@@ -28,10 +29,16 @@ if TYPE_CHECKING:
 _LIMIT = 20
 #: How many jobs an error names.
 _NAMED = 10
+#: What goes with what; --json with all.
+_OPTIONS = {
+    "stats": {"frontier", "job", "all"},
+    "urls": {"frontier", "job", "all", "state", "host", "limit"},
+    "key": {"spider"},
+}
 
 
 class Command(ScrapyCommand):
-    """``scrapy frontier stats`` and ``scrapy frontier urls``.
+    """``scrapy frontier stats``, ``scrapy frontier urls`` and ``scrapy frontier key``.
 
     It reads the file and writes nothing, starts no crawl and needs no reactor. It exits
     with 0, with 1 where there is no frontier to look into or no such job, and with 2 where
@@ -43,7 +50,7 @@ class Command(ScrapyCommand):
     default_settings: ClassVar[dict[str, Any]] = {"LOG_ENABLED": False}
 
     def syntax(self) -> str:
-        return "[options] stats|urls"
+        return "[options] stats|urls|key URL …"
 
     def short_desc(self) -> str:
         return "Look inside a crawl frontier, also while it is in use"
@@ -55,7 +62,8 @@ class Command(ScrapyCommand):
             "lists stored URLs: waiting ones in the order of the policy, others newest first. "
             "Waiting, deferred and leased URLs are found at once, however large the frontier; "
             "without --state, and with done, failed and dropped, it is read from its newest URL "
-            "back until there are enough, which with --host may be all of it."
+            'back until there are enough, which with --host may be all of it. "key" looks into '
+            "no frontier: it shows by what a job tells URLs apart, and how each came about."
         )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -67,11 +75,13 @@ class Command(ScrapyCommand):
             help="a file, a folder that was a JOBDIR, or an address as in FOCUS_FRONTIER "
             "(default: where a crawl with these settings has its frontier)",
         )
-        group.add_argument("--job", metavar="NAME", help="only this job")
+        group.add_argument("--job", metavar="NAME", help="stats, urls: only this job")
         group.add_argument(
-            "--all", action="store_true", help="also earlier generations of the jobs"
+            "--all", action="store_true", help="stats, urls: also earlier generations of the jobs"
         )
-        group.add_argument("--json", action="store_true", help="stats: one document; urls: lines")
+        group.add_argument(
+            "--json", action="store_true", help="stats: one document; urls, key: lines"
+        )
         group.add_argument("--state", choices=STATES, help="urls: only those in this state")
         group.add_argument("--host", metavar="NAME", help="urls: only those of this host")
         group.add_argument(
@@ -80,10 +90,16 @@ class Command(ScrapyCommand):
             metavar="N",
             help=f"urls: how many of each job, 0 for all (default: {_LIMIT})",
         )
+        group.add_argument("--spider", metavar="NAME", help="key: with the settings of this spider")
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         check(args, opts)
+        assert self.settings is not None
         try:
+            if args[0] == "key":
+                identity = identity_of(crawler_of(self.settings, opts.spider))
+                _write(keys(identity, args[1:], as_json=opts.json))
+                return
             with look_at(self._find(opts.frontier)) as db:
                 _write(stats(db, opts) if args == ["stats"] else urls(db, opts))
         except SettingError as error:
@@ -124,14 +140,19 @@ def check(args: list[str], opts: argparse.Namespace) -> None:
 
     :raises scrapy.exceptions.UsageError: with a sentence that says what is wrong
     """
-    strange = [arg for arg in args if arg not in ("stats", "urls")]
+    what = args[0] if args else ""
+    # Options that argparse does not know arrive among the arguments.
+    strange = [arg for arg in args if arg not in _OPTIONS]
+    if what == "key":
+        strange = [arg for arg in args if arg.startswith("-")]
     if strange:
         raise UsageError(f"{shown(strange[0])!r} is not known", print_help=False)
-    if len(args) != 1:
-        raise UsageError('say "stats" or "urls"', print_help=False)
-    for name in ("state", "host", "limit"):
-        if args == ["stats"] and getattr(opts, name) is not None:
-            raise UsageError(f"--{name} goes with urls alone", print_help=False)
+    if not what or (what == "key") != (len(args) > 1):
+        raise UsageError('say "stats", "urls", or "key" with URLs', print_help=False)
+    for name in ("frontier", "job", "all", "state", "host", "limit", "spider"):
+        if name not in _OPTIONS[what] and getattr(opts, name) not in (None, False):
+            which = " and ".join(word for word, names in _OPTIONS.items() if name in names)
+            raise UsageError(f"--{name} goes with {which} alone", print_help=False)
     if opts.host is not None:
         try:
             opts.host = canonical_name(opts.host)

@@ -1,7 +1,7 @@
 """The canonical form of a URL: what is left of it when a job compares URLs.
 
 It is a key only: what is fetched is the URL that was found. The form is made by named rules,
-one after the other, in the order of :data:`RULES`. Those that are on by default change nothing
+one after the other, in the order of ``RULES``. Those that are on by default change nothing
 that a server may tell apart if it follows the standards; all others assume something of a site,
 so a job switches them on (:setting:`FOCUS_CANONICAL`), for all hosts or for some.
 
@@ -96,6 +96,11 @@ class Canonical:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the rules."""
+        return tuple(rule.name for rule in self.rules)
 
     def __call__(self, url: str) -> str:
         match = _URL.fullmatch(url)
