@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import lru_cache
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from .globs import pieces_of, without_dots
 from .hosts import InvalidHost, canonical_host, canonical_name, shown
@@ -205,6 +206,14 @@ def _tracking(parts: Parts) -> Parts:
     return _kept(parts, lambda parameter: not _TRACKING.fullmatch(_name(parameter)))
 
 
+def _form(parts: Parts) -> Parts:
+    # The URL of a request is ASCII.
+    if not parts.query or not parts.query.isascii():
+        return parts
+    given = parse_qsl(parts.query, keep_blank_values=True, encoding="latin-1")
+    return replace(parts, query=urlencode(given, encoding="latin-1"))
+
+
 def _blank(parts: Parts) -> Parts:
     return _kept(parts, lambda parameter: bool(parameter.partition("=")[2]))
 
@@ -274,6 +283,12 @@ RULES: dict[str, Rule] = {
             "PHPSESSID, jsessionid and the other usual names of sessions change nothing that is"
             " worth a fetch.",
             _session,
+        ),
+        Rule(
+            "form",
+            "The query is read as a form and in no other way: '+' is '%20', an encoded '/' is '/',"
+            " and 'a' is 'a='.",
+            _form,
         ),
         Rule(
             "tracking", "utm_source, gclid and other marks of campaigns change nothing.", _tracking

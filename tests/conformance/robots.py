@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """Crawls 4,231 sites with real robots.txt files, those among the tests in Protego's sdist.
 
 .. code-block:: shell
 
-    python tests/conformance/robots.py
+    python -m tests.conformance.robots
 
 A web server on loopback is the proxy of the crawl and has each file at its site. Each site's page
 must be fetched or refused, none before the site's Crawl-delay has passed, and as many sites must
@@ -15,15 +14,11 @@ from __future__ import annotations
 import sys
 import tarfile
 import tempfile
-from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 
-from run import ROOT, SDISTS, download
-
-sys.path.insert(0, str(ROOT))  # for the tests' own helpers
-
 from tests.paced import EXACT, Crawl
+from tests.sdists import fetch
 from tests.site import Answer, Hit, Site
 
 RELEASE = "0.7.0"
@@ -35,8 +30,7 @@ LONGEST = 0.2
 
 
 def main() -> None:
-    sdist = download("protego", RELEASE, SDISTS)
-    check(sha256(sdist.read_bytes()).hexdigest(), SHA256, f"the SHA-256 of {sdist}")
+    sdist = fetch("protego", RELEASE, SHA256)
     files = read(sdist)
     check(len(files), FILES, "files")
     delays = {name: delay for name, body in files.items() if (delay := plain_delay(body))}

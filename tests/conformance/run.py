@@ -1,12 +1,11 @@
-#!/usr/bin/env python3
 """Runs Scrapy's own tests with scrapy_focus as the default scheduler and duplicate filter.
 
 .. code-block:: shell
 
     pip install -e '.[conformance]'
-    python tests/conformance/run.py                # ours
-    python tests/conformance/run.py --baseline     # Scrapy's own, nothing left out
-    python tests/conformance/run.py -- tests/test_crawl.py -k retry -x
+    python -m tests.conformance.run                # ours
+    python -m tests.conformance.run --baseline     # Scrapy's own, nothing left out
+    python -m tests.conformance.run -- tests/test_crawl.py -k retry -x
 
 The tests come from the sdist of the Scrapy version that is installed, and run against the
 installed Scrapy. Everything happens in a folder of this run's own, with temporary files
@@ -27,10 +26,10 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.sdists import fetch
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 STARTUP = HERE / "startup"
-SDISTS = ROOT / ".scrapy-sdist"
 
 #: Patterns of Scrapy's test modules, without ``test_`` and ``.py``. Each must match: a
 #: module that Scrapy renames must not drop out of the run unnoticed.
@@ -80,7 +79,7 @@ for name in ("SCHEDULER", "DUPEFILTER_CLASS"):
 def main() -> int:
     options = parse_arguments()
     scrapy_version = version("scrapy")
-    sdist = download("scrapy", scrapy_version, options.cache)
+    sdist = fetch("scrapy", scrapy_version)
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         source = Path(folder, f"scrapy-{scrapy_version}")
         unpack(sdist, source)
@@ -106,24 +105,9 @@ def parse_arguments() -> argparse.Namespace:
         action="store_true",
         help="run only what is left out otherwise: a test that passes needs no exclusion",
     )
-    parser.add_argument("--cache", type=Path, default=SDISTS, help="folder for Scrapy's sdists")
     parser.add_argument("--workers", type=int, default=2, help="pytest processes; default: 2")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest", metavar="-- ARGUMENT")
     return parser.parse_args()
-
-
-def download(name: str, release: str, cache: Path) -> Path:
-    """The sdist of a package, from the cache if it is there."""
-    cache.mkdir(parents=True, exist_ok=True)
-    sdist = cache / f"{name}-{release}.tar.gz"
-    if not sdist.exists():
-        # Into a folder of its own first: an interrupted download must not be found later.
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["--no-binary", name, "--dest", folder, f"{name}=={release}"]
-            subprocess.run(command, check=True)
-            (Path(folder) / sdist.name).replace(sdist)
-    return sdist
 
 
 def unpack(sdist: Path, target: Path) -> None:
