@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Request
 
+from scrapy_focus import DupeFilter
 from scrapy_focus.candidate import Candidate
 from scrapy_focus.exceptions import FrontierError
 from scrapy_focus.frontier import Ending, Limits, Order, Outcome, listing, report
@@ -401,14 +403,14 @@ def test_needs_no_reactor(tmp_path: Path, made: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], 'say "stats", "urls", or "key" with URLs'),
-        (["stats", "urls"], 'say "stats", "urls", or "key" with URLs'),
-        (["key"], 'say "stats", "urls", or "key" with URLs'),
+        ([], 'say "stats", "urls", or "why" or "key" with URLs'),
+        (["stats", "urls"], 'say "stats", "urls", or "why" or "key" with URLs'),
+        (["key"], 'say "stats", "urls", or "why" or "key" with URLs'),
         (["key", "not a url"], "Missing scheme in request url: not%20a%20url"),
-        (["key", "http://a.test/", "--job", "x"], "--job goes with stats and urls alone"),
+        (["key", "http://a.test/", "--job", "x"], "--job goes with stats and urls and why alone"),
         (["key", "http://a.test/", "--spider", "x"], "there is no spider 'x'"),
         (["key", "http://a.test/", "--keys"], "'--keys' is not known"),
-        (["stats", "--spider", "x"], "--spider goes with key alone"),
+        (["stats", "--spider", "x"], "--spider goes with why and key alone"),
         (["all"], "'all' is not known"),
         (["stats", "--jsno"], "'--jsno' is not known"),
         (["stats", "--state", "done"], "--state goes with urls alone"),
@@ -464,6 +466,88 @@ def test_key_is_the_one_that_a_crawl_stores(tmp_path: Path) -> None:
     assert crawl.rows("SELECT hex(key) FROM urls") == [(document["key"].upper(),)]
     assert [step["rule"] for step in document["rules"]] == ["slash"]
     assert document["key"] != json.loads(text("key", "--json", url, cwd=crawl.folder))["key"]
+
+
+# -- why -------------------------------------------------------------------------------------
+
+
+def test_why_before_and_after_a_crawl(tmp_path: Path) -> None:
+    crawl = Project(
+        tmp_path / "p", SEVERAL, FOCUS_DOMAINS=["127.0.0.1"], FOCUS_EXCLUDED=["/private*"]
+    )
+    with Site(lambda hit: "") as site:
+        url, private = site.url("/b/?c=1"), site.url("/private/\x1b[1m")
+        given = ("why", "--spider", "rules", url, private, "http://x.test/\n")
+        known, excluded, offsite = text(*given, cwd=crawl.folder).splitlines()
+        assert known == f"'{url}' is in scope. No crawl knows it yet: it would be taken."
+        assert excluded.endswith("excluded pattern '/private*'. A crawl refuses it (excluded).")
+        assert "/private/%1B%5B1m" in excluded
+        assert "its host 'x.test' is not within '127.0.0.1'. A crawl refuses it" in offsite
+        assert crawl.crawl("rules", f"url={url}").reason == "finished"
+    job = f"the job 'rules url={url}' (generation 1)"
+    assert text("why", "--spider", "rules", site.url("/b?c=1"), cwd=crawl.folder) == (
+        f"'{site.url('/b?c=1')}' is in scope. For {job} it is done: it was handed out once.\n"
+    )
+    (line,) = text("why", "--json", private, cwd=crawl.folder).splitlines()
+    document = json.loads(line)
+    assert document.keys() == {"url", "key", "refused", "rule", "found"}
+    assert (document["refused"], document["found"]) == ("excluded", [])
+
+
+def test_why_something_waits(tmp_path: Path) -> None:
+    path, now = tmp_path / "frontier.db", time.time()
+    names = ["cooling", "held", "free", "spent", "later", "lost", "gone", "out"]
+    stored = SQLiteFrontier(
+        path,
+        "job",
+        pace=lambda group: (500.0 if group == "cooling" else 0.0, 0),
+        now=now,
+        limits=Limits(pages_per_host=3),
+    )
+    made = {}
+    for host in names:
+        for number in range(3 if host == "free" else 5):
+            url = f"http://{host}/{number}"
+            made[url] = Candidate(
+                url=url,
+                host=host,
+                group=host,
+                key=DupeFilter().fingerprint(Request(url)),
+                discovered=now,
+                rank=number,
+                ready_at=now + 5000 if host == "later" else 0.0,
+            )
+    stored.add(made.values(), now)
+    for lease in stored.lease(100, now, now + 600):
+        ends = {"gone": Ending.FAILED, "out": Ending.DROPPED}
+        host = lease.candidate.host
+        if host in ("free", "held"):
+            stored.settle([Outcome(lease, Ending.RELEASED, fetched=False)], [], now)
+        elif host in ends:
+            stored.settle([Outcome(lease, ends[host], "unlucky")], [], now)
+    stored.hold("held", now + 1000, now)
+
+    def why(host: str, number: int) -> str:
+        url = f"http://{host}/{number}"
+        line = text("why", "--frontier", path, url, cwd=tmp_path)
+        start = f"'{url}' is in scope. For the job 'job' (generation 1) it "
+        assert line.startswith(start)
+        return line.removeprefix(start).rstrip()
+
+    assert re.fullmatch(
+        r"waits: cooling is cooling for 8 min \d+ s, and one URL of its host comes first\.",
+        why("cooling", 2),
+    )
+    assert why("held", 4).startswith("waits: held is held for 16 min")
+    assert why("free", 0) == "waits: free may be touched now, and it is the next of its host."
+    assert why("spent", 4) == (
+        "waits: spent has spent its share of the pages (FOCUS_MAX_PAGES_PER_HOST)."
+    )
+    assert why("later", 0).startswith("waits for 1 h 23 min")
+    assert why("lost", 0) == "is being fetched."
+    assert why("gone", 0) == "has failed: unlucky, handed out once."
+    assert why("out", 0) == "was dropped: unlucky, handed out once."
+    stored.close("shutdown", finished=False, now=now)
 
 
 # -- what is no frontier ---------------------------------------------------------------------

@@ -16,6 +16,7 @@ from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
 from scrapy_focus.commands.keys import crawler_of, identity_of, keys
 from scrapy_focus.commands.text import shown
+from scrapy_focus.commands.why import Judge, scope_of
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_name
 from scrapy_focus.exceptions import FocusError, FrontierError, SettingError
 from scrapy_focus.frontier.listing import STATES, read_urls
@@ -23,6 +24,8 @@ from scrapy_focus.frontier.report import Job, find_jobs, look_at, read_jobs
 from scrapy_focus.location import Location, find_kept, parse
 
 if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
     from scrapy_focus.frontier.database import Database
 
 #: How many URLs of each job are shown.
@@ -33,12 +36,14 @@ _NAMED = 10
 _OPTIONS = {
     "stats": {"frontier", "job", "all"},
     "urls": {"frontier", "job", "all", "state", "host", "limit"},
+    "why": {"frontier", "job", "all", "spider"},
     "key": {"spider"},
 }
+_OF_URLS = ("why", "key")
 
 
 class Command(ScrapyCommand):
-    """``scrapy frontier stats``, ``scrapy frontier urls`` and ``scrapy frontier key``.
+    """``scrapy frontier stats``, ``urls``, ``why`` and ``key``.
 
     It reads the file and writes nothing, starts no crawl and needs no reactor. It exits
     with 0, with 1 where there is no frontier to look into or no such job, and with 2 where
@@ -50,7 +55,7 @@ class Command(ScrapyCommand):
     default_settings: ClassVar[dict[str, Any]] = {"LOG_ENABLED": False}
 
     def syntax(self) -> str:
-        return "[options] stats|urls|key URL …"
+        return "[options] stats|urls|why URL …|key URL …"
 
     def short_desc(self) -> str:
         return "Look inside a crawl frontier, also while it is in use"
@@ -75,13 +80,13 @@ class Command(ScrapyCommand):
             help="a file, a folder that was a JOBDIR, or an address as in FOCUS_FRONTIER "
             "(default: where a crawl with these settings has its frontier)",
         )
-        group.add_argument("--job", metavar="NAME", help="stats, urls: only this job")
+        group.add_argument("--job", metavar="NAME", help="stats, urls, why: only this job")
         group.add_argument(
-            "--all", action="store_true", help="stats, urls: also earlier generations of the jobs"
+            "--all",
+            action="store_true",
+            help="stats, urls, why: also earlier generations of the jobs",
         )
-        group.add_argument(
-            "--json", action="store_true", help="stats: one document; urls, key: lines"
-        )
+        group.add_argument("--json", action="store_true", help="stats: one document; else lines")
         group.add_argument("--state", choices=STATES, help="urls: only those in this state")
         group.add_argument("--host", metavar="NAME", help="urls: only those of this host")
         group.add_argument(
@@ -90,30 +95,45 @@ class Command(ScrapyCommand):
             metavar="N",
             help=f"urls: how many of each job, 0 for all (default: {_LIMIT})",
         )
-        group.add_argument("--spider", metavar="NAME", help="key: with the settings of this spider")
+        group.add_argument(
+            "--spider", metavar="NAME", help="why, key: with the settings of this spider"
+        )
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         check(args, opts)
-        assert self.settings is not None
         try:
-            if args[0] == "key":
-                identity = identity_of(crawler_of(self.settings, opts.spider))
-                _write(keys(identity, args[1:], as_json=opts.json))
-                return
-            with look_at(self._find(opts.frontier)) as db:
-                _write(stats(db, opts) if args == ["stats"] else urls(db, opts))
+            _write(self._lines(args, opts))
         except SettingError as error:
             raise UsageError(shown(str(error)), print_help=False) from error
         except FocusError as error:
             print(shown(str(error)), file=sys.stderr)
             self.exitcode = 1
 
-    def _find(self, place: str | None) -> Path:
-        """The file of the frontier, named or the one that a crawl would use."""
+    def _lines(self, args: list[str], opts: argparse.Namespace) -> Iterator[str]:
         assert self.settings is not None
+        what, *given = args
+        if what not in _OF_URLS:
+            with look_at(self._find(opts.frontier, self.settings)) as db:
+                yield from stats(db, opts) if what == "stats" else urls(db, opts)
+            return
+        crawler = crawler_of(self.settings, opts.spider)
+        identity = identity_of(crawler)
+        if what == "key":
+            yield from keys(identity, given, as_json=opts.json)
+            return
+        judge = Judge(scope_of(crawler), identity, as_json=opts.json)
+        path = self._find(opts.frontier, crawler.settings)
+        if not (opts.frontier or path.exists()):
+            yield from judge.lines(given)  # no crawl has made it yet
+            return
+        with look_at(path) as db:
+            yield from judge.lines(given, db, choose(db, find_jobs(db, old=opts.all), opts.job))
+
+    def _find(self, place: str | None, settings: BaseSettings) -> Path:
+        """The file of the frontier, named or the one that a crawl would use."""
         if place is None:
-            address = self.settings.get("FOCUS_FRONTIER")
-            found = find_kept(None if address is None else str(address), self.settings)
+            address = settings.get("FOCUS_FRONTIER")
+            found = find_kept(None if address is None else str(address), settings)
         elif "://" in place or place.startswith("memory:"):
             found = parse(place, "--frontier")
         else:
@@ -143,12 +163,12 @@ def check(args: list[str], opts: argparse.Namespace) -> None:
     what = args[0] if args else ""
     # Options that argparse does not know arrive among the arguments.
     strange = [arg for arg in args if arg not in _OPTIONS]
-    if what == "key":
+    if what in _OF_URLS:
         strange = [arg for arg in args if arg.startswith("-")]
     if strange:
         raise UsageError(f"{shown(strange[0])!r} is not known", print_help=False)
-    if not what or (what == "key") != (len(args) > 1):
-        raise UsageError('say "stats", "urls", or "key" with URLs', print_help=False)
+    if not what or (what in _OF_URLS) != (len(args) > 1):
+        raise UsageError('say "stats", "urls", or "why" or "key" with URLs', print_help=False)
     for name in ("frontier", "job", "all", "state", "host", "limit", "spider"):
         if name not in _OPTIONS[what] and getattr(opts, name) not in (None, False):
             which = " and ".join(word for word, names in _OPTIONS.items() if name in names)

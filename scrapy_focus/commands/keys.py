@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from scrapy.settings import Settings
 
 
+class Anyone(Spider):
+    """A spider without settings, for a command that names none."""
+
+    name = "anyone"
+
+
 def crawler_of(settings: Settings, spider: str | None) -> Crawler:
     """A crawler that is not started, with the settings that the spider has.
 
     :raises scrapy.exceptions.UsageError: if there is no such spider
     """
     if spider is None:
-        return Crawler(Spider, settings)
+        return Crawler(Anyone, settings)
     try:
         return Crawler(get_spider_loader(settings).load(spider), settings)
     except KeyError:

@@ -171,12 +171,12 @@ def _cells(rows: Iterable[UrlRow], now: float) -> Iterator[tuple[str, ...]]:
     for number, row in enumerate(rows):
         if not number:
             yield _HEADINGS
-        due = _due(row)
+        at = due(row)
         waits = row.state in ("waiting", "deferred")
         yield (
             row.state,
             f"{row.rank:.10g}" if waits else "",
-            "" if due is None else "now" if due <= now else f"in {span(due - now)}",
+            "" if at is None else "now" if at <= now else f"in {span(at - now)}",
             *(str(row.attempts), str(row.depth), str(row.priority)),
             shown(_reason(row) or ""),
             shown(row.url),
@@ -191,7 +191,7 @@ def url_json(job: Job, row: UrlRow) -> str:
         "url": masked(row.url),
         "host": row.host,
         "rank": row.rank,
-        "due": _due(row),
+        "due": due(row),
         "lease_end": row.ready_at if row.state == "leased" else None,
         "attempts": row.attempts,
         "depth": row.depth,
@@ -210,7 +210,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _due(row: UrlRow) -> float | None:
+def due(row: UrlRow) -> float | None:
     """When a deferred row is due, if time alone makes it so."""
     return row.ready_at if row.state == "deferred" and row.ready_at < ASIDE else None
 

@@ -54,6 +54,18 @@ _NEWEST = (
 _LAST = "SELECT max(id) FROM urls WHERE id <= ?"
 _COUNTED = "SELECT cleared, added, done, failed, dropped FROM jobs WHERE id = ?"
 
+# Served by urls_key.
+_BY_KEY = f"{_ROW} WHERE u.job = ? AND u.key = ? ORDER BY u.copy"
+# Served by urls_ready.
+_PLACE = (
+    "SELECT max(h.next_at, h.held), h.held >= h.next_at AND h.held > 0, q.retired, (SELECT count(*)"
+    " FROM (SELECT 1 FROM urls WHERE queue = q.id AND state = 0 AND ready_at = 0"
+    " AND (rank, id) < (:rank, :id) LIMIT :most)) FROM queues AS q JOIN hosts AS h ON h.id = q.pace"
+    " WHERE q.id = (SELECT queue FROM urls WHERE id = :id)"
+)
+
+#: How many URLs that come before one are counted.
+_MOST = 10_000
 #: How many rows one statement walks past.
 _STEP = 20_000
 #: The greatest id in SQLite.
@@ -98,6 +110,32 @@ def _shape(found: Sequence[Any]) -> UrlRow:
         parent=or_none(row.parent, as_text),
         reason=or_none(row.reason, as_text),
     )
+
+
+class Place(NamedTuple):
+    """Where a waiting URL stands."""
+
+    #: When its host may be touched (Unix time, seconds), and whether a hold is the reason.
+    opens: float
+    held: bool
+    #: Whether its host has spent its share of the pages.
+    retired: bool
+    #: How many URLs of its host come first, counted up to ``most``.
+    ahead: int
+    most: int = _MOST
+
+
+def find_urls(db: Database, job: int, key: bytes) -> list[UrlRow]:
+    """The URLs of one generation of a job that have a key: several if ``dont_filter`` was set."""
+    with db.reading():
+        return [_shape(row) for row in db.execute(_BY_KEY, (job, key)).fetchall()]
+
+
+def find_place(db: Database, row: UrlRow) -> Place:
+    """Where a waiting URL stands."""
+    with db.reading():
+        values = {"id": row.id, "rank": row.rank, "most": _MOST}
+        return Place(*db.execute(_PLACE, values).fetchone())
 
 
 def read_urls(
