@@ -113,6 +113,8 @@ class Door:
             candidate = crawl.intake.link(request, fingerprint, crawl.clock())
         self.check_scope(request, candidate, hop=source is not None)
         crawl.chain.enter(candidate, request)
+        if not candidate.seed:
+            self._check_traps(candidate)
         check_values(candidate)
         self._pack(request, candidate, chain=source is not None)
         self.seeds_taken = self.seeds_taken or candidate.seed
@@ -156,6 +158,11 @@ class Door:
         )
         if reason:
             raise Drop(reason)
+
+    def _check_traps(self, candidate: Candidate) -> None:
+        trap = self._crawl.settings.traps.refuse(candidate.url, candidate.discovered)
+        if trap:
+            raise Drop(f"trap_{trap}")
 
     def _pack(self, request: Request, candidate: Candidate, *, chain: bool) -> None:
         """Give the candidate the stored form of its request, or keep the request itself."""

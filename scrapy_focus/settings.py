@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from scrapy_focus.decisions.canonical import Forms
+from scrapy_focus.decisions.traps import InvalidCap, Traps
 from scrapy_focus.exceptions import SettingError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "FOCUS_INCLUDED": [],
     "FOCUS_EXCLUDED": [],
     "FOCUS_CANONICAL": [],
+    "FOCUS_TRAPS": {},
     "FOCUS_MAX_DEPTH": 0,
     "FOCUS_MAX_PAGES": 0,
     "FOCUS_MAX_PAGES_PER_HOST": 0,
@@ -60,6 +62,7 @@ class FocusSettings:
     included: tuple[str, ...]
     excluded: tuple[str, ...]
     forms: Forms
+    traps: Traps
     max_depth: int
     max_pages: int
     max_pages_per_host: int
@@ -107,6 +110,7 @@ def read_settings(
         included=read("FOCUS_INCLUDED", _strings),
         excluded=read("FOCUS_EXCLUDED", _strings),
         forms=read("FOCUS_CANONICAL", read_forms),
+        traps=read("FOCUS_TRAPS", read_traps),
         max_depth=read("FOCUS_MAX_DEPTH", _whole),
         max_pages=read("FOCUS_MAX_PAGES", _whole),
         max_pages_per_host=read("FOCUS_MAX_PAGES_PER_HOST", _whole),
@@ -135,6 +139,17 @@ def read_forms(name: str, value: Any) -> Forms:
     except ValueError as error:  # an InvalidRule is one, and what JSON raises
         problem = str(error)
     raise SettingError(f"{name} is {value!r}: {problem}")
+
+
+def read_traps(name: str, value: Any) -> Traps:
+    """The caps of ``FOCUS_TRAPS``, a dict, or its JSON from the command line."""
+    try:
+        caps = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(caps, Mapping):
+            raise InvalidCap("it must be a dict of traps and numbers.")
+        return Traps(caps)
+    except ValueError as error:  # an InvalidCap is one, and what JSON raises
+        raise SettingError(f"{name} is {value!r}: {error}") from None
 
 
 def job_name(spider: Spider, arguments: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ tests, and 100,025 URLs of popular pages."""
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
@@ -13,6 +14,7 @@ from w3lib.url import canonicalize_url
 
 from scrapy_focus.decisions.canonical import DEFAULT, RULES, Forms
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
+from scrapy_focus.decisions.traps import Traps
 from tests.sdists import fetch, read
 
 # What the URL standard refuses and DNS is asked for: a label in Punycode that decodes to nothing.
@@ -91,6 +93,11 @@ def test_links_of_the_web_platform_tests() -> None:
         assert host(canonical) == host(url)
         assert every.of(url)(url)
     assert seen > 600
+
+
+def test_popular_urls_are_no_traps(popular: list[str]) -> None:
+    traps, now = Traps({}), datetime(2026, 12, 1, tzinfo=timezone.utc).timestamp()
+    assert [url for url in popular if traps.refuse(url, now)] == []
 
 
 def test_popular_urls(popular: list[str]) -> None:

@@ -16,7 +16,7 @@ from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
 from scrapy_focus.commands.keys import crawler_of, identity_of, keys
 from scrapy_focus.commands.text import shown
-from scrapy_focus.commands.why import Judge, scope_of
+from scrapy_focus.commands.why import judge
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_name
 from scrapy_focus.exceptions import FocusError, FrontierError, SettingError
 from scrapy_focus.frontier.listing import STATES, read_urls
@@ -121,13 +121,13 @@ class Command(ScrapyCommand):
         if what == "key":
             yield from keys(identity, given, as_json=opts.json)
             return
-        judge = Judge(scope_of(crawler), identity, as_json=opts.json)
+        decide = judge(crawler, identity, as_json=opts.json)
         path = self._find(opts.frontier, crawler.settings)
         if not (opts.frontier or path.exists()):
-            yield from judge.lines(given)  # no crawl has made it yet
+            yield from decide.lines(given)  # no crawl has made it yet
             return
         with look_at(path) as db:
-            yield from judge.lines(given, db, choose(db, find_jobs(db, old=opts.all), opts.job))
+            yield from decide.lines(given, db, choose(db, find_jobs(db, old=opts.all), opts.job))
 
     def _find(self, place: str | None, settings: BaseSettings) -> Path:
         """The file of the frontier, named or the one that a crawl would use."""

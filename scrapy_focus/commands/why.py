@@ -19,27 +19,29 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_focus.decisions.scope import Scope
+    from scrapy_focus.decisions.traps import Traps
     from scrapy_focus.dupefilter import DupeFilter
     from scrapy_focus.frontier.database import Database
     from scrapy_focus.frontier.listing import UrlRow
     from scrapy_focus.frontier.report import Job
 
 
-def scope_of(crawler: Crawler) -> Scope:
-    """The scope of a crawl with these settings; ``allowed_domains`` is the one of the class.
+def judge(crawler: Crawler, identity: DupeFilter, *, as_json: bool) -> Judge:
+    """What a crawl with these settings decides by; ``allowed_domains`` is the one of the class.
 
     :raises scrapy_focus.exceptions.SettingError: on a setting that cannot be used
     """
     spider: Any = crawler.spidercls
     settings = read_settings(crawler.settings, spider, {})
-    return build_scope(settings)
+    return Judge(build_scope(settings), settings.traps, identity, as_json=as_json)
 
 
 class Judge:
     """Says of URLs whether a crawl would take them, or how they stand."""
 
-    def __init__(self, scope: Scope, identity: DupeFilter, *, as_json: bool) -> None:
+    def __init__(self, scope: Scope, traps: Traps, identity: DupeFilter, *, as_json: bool) -> None:
         self._scope = scope
+        self._traps = traps
         self._identity = identity
         self._json = as_json
 
@@ -52,8 +54,11 @@ class Judge:
         """
         for request in [request_of(url) for url in urls]:
             host = _host(request.url)
-            refused = self._scope.refuse(request.url, host)
+            refused: str | None = self._scope.refuse(request.url, host)
             rule = self._scope.explain(request.url, host)
+            if not refused and (trap := self._traps.refuse(request.url, time.time())):
+                refused = f"trap_{trap}"
+                rule += f" {self._traps.explain(request.url, time.time())}"
             key = self._identity.fingerprint(request)
             found = [(job, row) for job in jobs if db for row in find_urls(db, job.id, key)]
             if self._json:
