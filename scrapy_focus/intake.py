@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.settings import BaseSettings
 
+    from scrapy_focus.decisions.groups import Groups
     from scrapy_focus.dupefilter import DupeFilter
     from scrapy_focus.engine import Seeds
     from scrapy_focus.flights import Flight, Flights
@@ -32,6 +33,7 @@ _LONG = 2083
 class Intake:
     """Makes candidates of requests.
 
+    :param groups: names the pace group of a host
     :param own_filter: whether duplicates are ours to find; another filter's verdict makes
         every request that it lets pass a copy of its own
     """
@@ -40,11 +42,13 @@ class Intake:
         self,
         settings: BaseSettings,
         identity: DupeFilter,
+        groups: Groups,
         flights: Flights,
         seeds: Seeds,
         own_filter: bool,
     ) -> None:
         self._identity = identity
+        self._groups = groups
         self._flights = flights
         self._seeds = seeds
         self._own_filter = own_filter
@@ -64,7 +68,7 @@ class Intake:
         candidate = Candidate(
             url=request.url,
             host=host,
-            group=("download_slot" in meta and self.own_slot(request)) or host,
+            group=("download_slot" in meta and self.own_slot(request)) or self._groups.of(host),
             key=self._identity.key(request, fingerprint) if "focus_key" in meta else fingerprint,
             depth=depth if type(depth) is int else int(_number(depth)),
             seed=request in self._seeds,
@@ -97,7 +101,7 @@ class Intake:
             before,
             url=request.url,
             host=host,
-            group=flight.own_slot or host,
+            group=flight.own_slot or self._groups.of(host),
             # Not the focus_key that meta has copied: that is the source's.
             key=fingerprint,
             copy=self._hop_copy(request, fingerprint, before.copy),

@@ -86,9 +86,10 @@ def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
     policy = build_policy(crawler, settings.policy)
     chain, own_filter = build_chain(crawler, settings, policy, dupefilter)
     rng = random.Random()
-    pacer = Pacer(crawler, engine, read_rates(crawler), settings.max_crawl_delay, rng)
+    groups, longest = settings.groups, settings.max_crawl_delay
+    pacer = Pacer(crawler, engine, read_rates(crawler), groups, longest, rng)
     flights = Flights(identity.fingerprint)
-    intake = Intake(crawler.settings, identity, flights, engine.seeds, own_filter)
+    intake = Intake(crawler.settings, identity, groups, flights, engine.seeds, own_filter)
     storage = RequestStorage(spider, settings.serializer)
     # Scrapy's interactive tools leave a job's frontier as it is.
     tool = engine.is_tool(spider)

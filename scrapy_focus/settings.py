@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from scrapy_focus.decisions.canonical import Forms
+from scrapy_focus.decisions.groups import Groups
 from scrapy_focus.decisions.traps import InvalidCap, Traps
 from scrapy_focus.exceptions import SettingError
 
@@ -36,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "FOCUS_EXCLUDED": [],
     "FOCUS_CANONICAL": [],
     "FOCUS_TRAPS": {},
+    "FOCUS_PACE_BY": "host",
     "FOCUS_MAX_DEPTH": 0,
     "FOCUS_MAX_PAGES": 0,
     "FOCUS_MAX_PAGES_PER_HOST": 0,
@@ -63,6 +65,7 @@ class FocusSettings:
     excluded: tuple[str, ...]
     forms: Forms
     traps: Traps
+    groups: Groups
     max_depth: int
     max_pages: int
     max_pages_per_host: int
@@ -111,6 +114,7 @@ def read_settings(
         excluded=read("FOCUS_EXCLUDED", _strings),
         forms=read("FOCUS_CANONICAL", read_forms),
         traps=read("FOCUS_TRAPS", read_traps),
+        groups=read("FOCUS_PACE_BY", _groups),
         max_depth=read("FOCUS_MAX_DEPTH", _whole),
         max_pages=read("FOCUS_MAX_PAGES", _whole),
         max_pages_per_host=read("FOCUS_MAX_PAGES_PER_HOST", _whole),
@@ -149,6 +153,15 @@ def read_traps(name: str, value: Any) -> Traps:
             raise InvalidCap("it must be a dict of traps and numbers.")
         return Traps(caps)
     except ValueError as error:  # an InvalidCap is one, and what JSON raises
+        raise SettingError(f"{name} is {value!r}: {error}") from None
+
+
+def _groups(name: str, value: Any) -> Groups:
+    try:
+        # From the command line, a dict is JSON.
+        is_json = isinstance(value, str) and value.strip().startswith("{")
+        return Groups(json.loads(value) if is_json else value)
+    except ValueError as error:
         raise SettingError(f"{name} is {value!r}: {error}") from None
 
 

@@ -69,6 +69,8 @@ BAD: list[tuple[str, Any]] = [
     ("FOCUS_CANONICAL", 5),
     ("FOCUS_TRAPS", {"loops": 3}),
     ("FOCUS_TRAPS", "3"),
+    ("FOCUS_PACE_BY", "hosts"),
+    ("FOCUS_PACE_BY", {"a b": "c"}),
     ("FOCUS_MAX_DEPTH", -1),
     ("FOCUS_MAX_DEPTH", 1.5),
     ("FOCUS_MAX_PAGES", "many"),

@@ -15,11 +15,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
-from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from .globs import pieces_of, without_dots
+from .globs import ByHost, without_dots
 from .hosts import InvalidHost, canonical_host, canonical_name, shown
 
 __all__ = ["DEFAULT", "RULES", "Canonical", "Forms", "InvalidRule", "Rule"]
@@ -318,8 +317,11 @@ class Forms:
     """
 
     def __init__(self, by_host: Mapping[str, Iterable[Any]]) -> None:
-        self._forms = [(_hosts(pattern), _build(changes)) for pattern, changes in by_host.items()]
-        self._of = lru_cache(maxsize=4096)(self._find)
+        forms = {pattern: _build(changes) for pattern, changes in by_host.items()}
+        try:
+            self._forms = ByHost(forms)
+        except ValueError as error:
+            raise InvalidRule(str(error)) from error
 
     @property
     def are_default(self) -> bool:
@@ -331,22 +333,9 @@ class Forms:
         if not self._forms:
             return DEFAULT
         try:
-            return self._of(canonical_host(url))
+            return self._forms.get(canonical_host(url)) or DEFAULT
         except InvalidHost:
             return DEFAULT
-
-    def _find(self, host: str) -> Canonical:
-        found = (form for matches, form in self._forms if matches(host))
-        return next(found, DEFAULT)
-
-
-def _hosts(pattern: str) -> Callable[[str], Any]:
-    try:
-        name = pattern if "*" in pattern else canonical_name(pattern)
-        source = ".*".join(pieces_of(name.lower(), str))
-    except ValueError as error:  # an InvalidHost is one
-        raise InvalidRule(f"{shown(pattern)} is no pattern for hosts: {error}") from error
-    return re.compile(source, re.DOTALL).fullmatch
 
 
 def _build(changes: Iterable[Any]) -> Canonical:

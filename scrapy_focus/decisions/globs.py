@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
+from typing import Generic, TypeVar
 from urllib.parse import unquote
 
-from .hosts import cleaned
+from .hosts import canonical_name, cleaned, shown
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,33 @@ else:
     def _atomic(source: str) -> str:
         name = f"_{next(_group_numbers)}"
         return f"(?=(?P<{name}>{source}))(?P={name})"
+
+
+class ByHost(Generic[_T]):
+    """Values by host: a name stands for itself alone, and ``*`` for any run of characters.
+
+    :param values: by pattern; the first that fits a host counts
+    :raises ValueError: on a pattern that is none
+    """
+
+    def __init__(self, values: Mapping[str, _T]) -> None:
+        self._values = [(_host_pattern(pattern), value) for pattern, value in values.items()]
+        #: The value of a canonical host name, or ``None``.
+        self.get = lru_cache(maxsize=4096)(self._find)
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def _find(self, host: str) -> _T | None:
+        return next((value for pattern, value in self._values if pattern.fullmatch(host)), None)
+
+
+def _host_pattern(pattern: str) -> re.Pattern[str]:
+    try:
+        name = pattern.lower() if "*" in pattern else canonical_name(pattern)
+        return re.compile(".*".join(pieces_of(name, as_written)), re.DOTALL)
+    except ValueError as error:  # an InvalidHost is one
+        raise ValueError(f"{shown(pattern)} is no pattern for hosts: {error}") from error
 
 
 _TOKEN = re.compile(r"(\*+)|\[(!?)(\]?[^\]]*)\]|([^*\[]+)|\[", re.DOTALL)
