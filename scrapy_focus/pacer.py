@@ -139,7 +139,7 @@ class Pacer:
 
     def slow_down(self, request: Request, flight: Flight | None) -> str:
         """Set the request's downloader slot to the pace of its group, which is returned."""
-        group = flight.lease.candidate.group if flight else self._group_of(request)
+        group = flight.lease.candidate.group if flight else group_of(request, self._groups)
         slot = request.meta.get("download_slot", group)
         self._engine.slow_down(slot, self.least_gap(group), own=not self._throttled)
         return group
@@ -187,7 +187,7 @@ class Pacer:
         or a file: it may ask to leave the host alone as well."""
         wait = self._retry_after(response) if response.status in (429, 503) else None
         if wait:
-            self._hold(self._group_of(request), wait, now, "retry_after")
+            self._hold(group_of(request, self._groups), wait, now, "retry_after")
 
     def _retry_after(self, response: Response) -> float | None:
         """For how many seconds a response asks to leave its host alone, if it does."""
@@ -219,7 +219,7 @@ class Pacer:
     async def robots_parsed(self, robotparser: RobotParser, request: Request) -> None:
         """Handler of :signal:`robots_parsed`, which holds that host's pages until it
         returns: take its Crawl-delay, and let the first page honour it."""
-        group = self._group_of(request)
+        group = group_of(request, self._groups)
         self._watch(robotparser, urlsplit(request.url).netloc)
         delay, clamped = clamp_delay(self._crawl_delay(robotparser, request), self._longest)
         if clamped:
@@ -259,15 +259,6 @@ class Pacer:
             )
             return None
 
-    def _group_of(self, request: Request) -> str:
-        """The pace group of a request that did not come through the frontier."""
-        slot = request.meta.get("download_slot")
-        # The downloader writes the host there, as it is spelt, and a redirect copies that.
-        hops = [request.url, *request.meta.get("redirect_urls", ())]
-        if not isinstance(slot, str) or slot in (urlsplit(url).hostname for url in hops):
-            return self._groups.of(host_of(request))
-        return slot
-
     def _agent(self, request: Request) -> str:
         agent = self._agents[0] or request.headers.get("User-Agent") or self._agents[1]
         return agent.decode("latin-1") if isinstance(agent, bytes) else str(agent)
@@ -294,6 +285,16 @@ class Pacer:
             return False
         del self._refused[refused]
         return True
+
+
+def group_of(request: Request, groups: Groups) -> str:
+    """The pace group of a request that did not come through the frontier."""
+    slot = request.meta.get("download_slot")
+    # The downloader writes the host there, as it is spelt, and a redirect copies that.
+    hops = [request.url, *request.meta.get("redirect_urls", ())]
+    if not isinstance(slot, str) or slot in (urlsplit(url).hostname for url in hops):
+        return groups.of(host_of(request))
+    return slot
 
 
 def host_of(request: Request) -> str:

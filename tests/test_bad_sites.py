@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import given
 from scrapy import Request
-from scrapy.utils.request import fingerprint
 
+from scrapy_focus import DupeFilter
+from scrapy_focus.decisions.groups import Groups
 from scrapy_focus.gate import RobotsGate
 from scrapy_focus.pacer import group_of
 from tests.frontier.audit import contradictions
@@ -526,12 +527,12 @@ FAILING = [
 @pytest.mark.parametrize("way", ["seeds", "links"])
 def test_odd_urls(tmp_path: Path, way: str) -> None:
     """Each is fetched, fails or is refused, for a reason that is counted, and no two are one that
-    Scrapy tells apart."""
+    the default rules tell apart."""
     every = FINE + INVALID + FAILING
     keys: dict[str, bytes] = {}
     for url in every:
         with suppress(ValueError):
-            keys[url] = fingerprint(Request(url))
+            keys[url] = DupeFilter().fingerprint(Request(url))
 
     with Site(lambda hit: "a page") as site:
         crawl = OddCrawl(tmp_path / "p", every, ROBOTSTXT_OBEY=True, RETRY_ENABLED=False)
@@ -568,13 +569,13 @@ def test_the_pace_of_any_request(url: str, before: str) -> None:
     with suppress(ValueError):
         request, source = Request(url), Request(before)
         host = host_or_none(request.url) or ""
-        assert group_of(request) == host
+        assert group_of(request, Groups("host")) == host
         request.meta["download_slot"] = urlsplit(request.url).hostname or ""
-        assert group_of(request) == host
+        assert group_of(request, Groups("host")) == host
         request.meta.update(download_slot=urlsplit(source.url).hostname, redirect_urls=[source.url])
-        assert group_of(request) == host
+        assert group_of(request, Groups("host")) == host
         request.meta["download_slot"] = "the user's"
-        assert group_of(request) == "the user's"
+        assert group_of(request, Groups("host")) == "the user's"
         RobotsGate(obey=True).is_stuck(request)
 
 
