@@ -98,7 +98,7 @@ class Worker:
 
 
 class Crew:
-    """The processes at a frontier; whoever is killed is replaced."""
+    """The processes at a frontier; whoever is killed is replaced, but for the last one."""
 
     def __init__(self, path: Path, pages: int = 0, share: int = 0) -> None:
         self.path = path
@@ -134,7 +134,9 @@ class Crew:
                 victim.process.kill()
                 victim.process.wait()
                 victim.killed = True
-                self.start(victim.job)
+                # What the last one had taken comes back while the others work, at no new start.
+                if kill < KILLS:
+                    self.start(victim.job)
             for worker in self.workers:
                 _, errors = worker.process.communicate(timeout=60 + URLS / 20)
                 assert worker.killed or (worker.process.returncode, errors) == (0, "")
