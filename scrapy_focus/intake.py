@@ -162,9 +162,9 @@ def check_values(candidate: Candidate) -> None:
 
     :raises scrapy_focus.Drop: then
     """
-    for text in (candidate.url, candidate.group, candidate.host, candidate.parent or ""):
-        if not text.isascii():
-            _check_text(text)
+    url, group, host, parent = candidate.url, candidate.group, candidate.host, candidate.parent
+    if not (url.isascii() and group.isascii() and host.isascii() and (parent or "").isascii()):
+        _check_text(f"{url}{group}{host}{parent}")
     for value in (candidate.priority, candidate.depth, candidate.score, candidate.ready_at):
         if type(value) not in (int, float) or not -_MOST < value < _MOST:
             _number(value)

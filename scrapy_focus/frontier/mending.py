@@ -16,15 +16,16 @@ from scrapy_focus.frontier.rows import MOST
 if TYPE_CHECKING:
     from scrapy_focus.frontier.database import Database
 
-#: What a column may be asked to hold. A number that is not far from infinite is a time.
+#: What a column may be asked to hold. SQLite puts all numbers before all text, and that before
+#: all blobs; what is compared with NULL is NULL. A number that is far from infinite is a time.
 _KINDS = {
     "text": "typeof({0}) = 'text' AND is_text(CAST({0} AS BLOB))",
     "blob": "typeof({0}) = 'blob'",
-    "flag": "typeof({0}) = 'integer' AND {0} IN (0, 1)",
-    "count": f"typeof({{0}}) = 'integer' AND {{0}} BETWEEN 0 AND {MOST}",
+    "flag": "{0} IN (0, 1)",
+    "count": f"{{0}} BETWEEN 0 AND {MOST}",
     "whole": "typeof({0}) = 'integer'",
-    "number": "typeof({0}) IN ('integer', 'real')",
-    "time": "typeof({0}) IN ('integer', 'real') AND {0} BETWEEN -1e300 AND 1e300",
+    "number": "{0} BETWEEN -9e999 AND 9e999",
+    "time": "{0} BETWEEN -1e300 AND 1e300",
 }
 
 
@@ -100,17 +101,13 @@ _SMALL: dict[str, list[tuple[str, str, str]]] = {
 }
 _CHECKS = {
     table: [
-        (
-            column,
-            f"ifnull({_is(column, sound) if sound.rstrip('?') in _KINDS else sound}, 0)",
-            value,
-        )
+        (column, f"({_is(column, sound) if sound.rstrip('?') in _KINDS else sound})", value)
         for column, sound, value in columns
     ]
     for table, columns in _SMALL.items()
 }
 _UNSOUND = {
-    table: f"FROM {table} WHERE NOT ({' AND '.join(sound for _, sound, _ in columns)})"
+    table: f"FROM {table} WHERE NOT ifnull({' AND '.join(sound for _, sound, _ in columns)}, 0)"
     for table, columns in _CHECKS.items()
 }
 
@@ -138,7 +135,7 @@ _SOUND = " AND ".join(
 # What is aside already is not set aside again.
 _SET_ASIDE = (
     f"UPDATE urls SET state = 0, ready_at = {ASIDE!r}, run = NULL, in_flight = 0,"
-    f" charged = (charged IS 1) WHERE ifnull(state, 0) NOT IN (1, 2, 3) AND NOT ({_SOUND})"
+    f" charged = (charged IS 1) WHERE ifnull(state, 0) NOT IN (1, 2, 3) AND NOT ifnull({_SOUND}, 0)"
     f" AND NOT (state IS 0 AND run IS NULL AND in_flight IS 0 AND ready_at IS {ASIDE!r}"
     f" AND {_is('charged', 'flag')})"
 )
@@ -220,7 +217,7 @@ def mend(db: Database, now: float) -> tuple[bool, int]:
     before = _changes(db)
     for table, columns in _CHECKS.items():
         for column, sound, value in columns:
-            sql = f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE NOT {sound}"
+            sql = f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE NOT ifnull({sound}, 0)"
             db.execute(sql, {"now": now} if ":now" in sql else {})
         db.execute(f"DELETE {_UNSOUND[table]}")
     db.execute(_FIND_JOB)

@@ -191,11 +191,6 @@ def _columns(c: Candidate) -> tuple[Any, ...]:
     )
 
 
-def _makes_sense(found: tuple[Any, ...]) -> bool:
-    """Whether the columns of a URL are of their types."""
-    return tuple(map(type, found)) in _TYPES and found[11] < MOST
-
-
 class Rows:
     """The queues and hosts at hand.
 
@@ -435,14 +430,15 @@ class Rows:
         """A stored URL as it waits; ``None`` if it is malformed."""
         ahead = queue.ahead
         found = ahead[0] if ahead and ahead[0][1] == row else ()
-        if not _makes_sense(found):
-            # Only the head is known, or it was made of a subclass of these types.
-            read = self._read(_LOAD_URL, (row,))
-            if not read or not _makes_sense(read[0]):
+        # Only the head may be known, or the row be made of a subclass of these types.
+        if tuple(map(type, found)) not in _TYPES:
+            found = next(iter(self._read(_LOAD_URL, (row,))), ())
+            if tuple(map(type, found)) not in _TYPES:
                 return None
-            found = read[0]
         (rank, _, url, key, copy, depth, parent, seed, priority, score, discovered, attempts,
          charged, request) = found  # fmt: skip
+        if attempts >= MOST:
+            return None
         return Candidate(
             url=url,
             host=queue.host,
