@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import resource
 import shutil
@@ -85,16 +86,51 @@ def test_locked_for_too_long_at_the_start(crawl: Project, site: Site) -> None:
     assert_whole(crawl, site)
 
 
-def test_locked_in_the_middle(crawl: Project, site: Site) -> None:
-    """scrapy-redis#108, heritrix: the crawl waits and goes on; nothing is lost or fetched twice."""
+#: Notes the longest time for which the reactor did nothing else.
+TICKS = """
+    from time import monotonic
+    from scrapy.utils.asyncio import create_looping_call
+
+    class Ticks:
+        @classmethod
+        def from_crawler(cls, crawler):
+            self = cls()
+            self.stats, self.last, self.longest = crawler.stats, None, 0.0
+            self.loop = create_looping_call(self.tick)
+            crawler.signals.connect(self.start, signals.spider_opened)
+            crawler.signals.connect(self.stop, signals.spider_closed)
+            return self
+
+        def start(self):
+            self.loop.start(0.01)
+
+        def tick(self):
+            now = monotonic()
+            self.longest = max(self.longest, now - (self.last or now))
+            self.last = now
+
+        def stop(self):
+            self.loop.stop()
+            self.stats.set_value("held", self.longest)
+"""
+#: As long as another program may hold the lock; minutes, if somebody wants to know.
+LOCKED = float(os.environ.get("TESTS_LOCKED", "3"))
+
+
+def test_locked_in_the_middle(tmp_path: Path, site: Site) -> None:
+    """scrapy-redis#108, heritrix: the crawl waits and goes on; nothing is lost or fetched twice.
+    Nor is the reactor held."""
+    extensions = {"spiders.StatsOut": 0, "spiders.Ticks": 0}
+    crawl = Project(tmp_path / "project", TICKS, ROBOTSTXT_OBEY=False, EXTENSIONS=extensions)
     process = crawl.start("crawl", "follow", "-a", f"url={site.url('/0')}")
     crawl.wait_until(process, lambda: len(site.log) >= 40)
     with locked(crawl.frontier):
-        time.sleep(3)
+        time.sleep(LOCKED)
         reached = len(site.log)
     run = crawl.wait(process)
     assert reached < PAGES
     assert run.reason == "finished"
+    assert 0 < run.stats["held"] < LOCKED / 2
     assert_whole(crawl, site)
 
 
@@ -144,7 +180,7 @@ def disk(folder: Path, options: str) -> Iterator[None]:
 def assert_stopped(crawl: Project, run: Run, *words: str) -> None:
     """A clean stop with a reason of its own, and one sentence that says why."""
     assert (run.returncode, run.reason) == (0, "focus_frontier_error")
-    (error,) = re.findall(r"\[scrapy_focus\.[a-z.]+\] ERROR: (.*)", run.log)
+    (error,) = re.findall(r"\[scrapy_focus\.scheduler\] ERROR: (.*)", run.log)
     assert str(crawl.frontier) in error
     assert all(word in error for word in words)
     assert "Traceback" not in run.log
@@ -182,6 +218,43 @@ def test_a_file_that_may_not_grow(crawl: Project, site: Site) -> None:
     run = crawl.crawl("follow", url)
     assert run.reason == "finished"
     assert_whole_in_the_end(crawl, site)
+
+
+FAILING = """
+    import asyncio, os, resource
+
+    class Failing(Follow):
+        name = "failing"
+
+        async def parse(self, response):
+            for _ in super().parse(response):
+                pass
+            if not response.url.endswith("/0"):
+                return
+            for n in range(1, 61):
+                yield response.follow(f"/{n}")
+            if not os.path.exists("failed"):
+                # Now there is no room for what was just written, and then there is again.
+                open("failed", "w").close()
+                limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+                size = os.stat(".scrapy/frontier.db-wal").st_size
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+                await asyncio.sleep(0.3)
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+"""
+
+
+def test_no_page_is_done_whose_links_were_not_stored(tmp_path: Path) -> None:
+    """The store fails for a moment, while a page is worked on: it comes again with its links."""
+    with Site(lambda hit: "a page") as site:
+        crawl = Project(tmp_path / "project", FAILING, ROBOTSTXT_OBEY=False)
+        url = f"url={site.url('/0')}"
+        run = crawl.crawl("failing", url)
+        assert (run.returncode, run.reason) == (0, "focus_frontier_error")
+        assert "Traceback" not in run.log
+        run = crawl.crawl("failing", url)
+        assert run.reason == "finished"
+        assert set(site.paths()) == {f"/{n}" for n in range(61)}
 
 
 def test_no_room_at_the_start(crawl: Project, site: Site) -> None:
@@ -226,4 +299,43 @@ def test_the_folder_is_removed(crawl: Project, site: Site) -> None:
     run = crawl.wait(process, 30)
     assert run.returncode == 0
     assert run.reason in ("finished", "focus_frontier_error")
+    assert "Traceback" not in run.log
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+def test_rows_that_another_program_has_spoilt(crawl: Project, site: Site) -> None:
+    """A clean stop where they are hit upon; the next run has all that can be read."""
+    url = f"url={site.url('/0')}"
+    process = crawl.start("crawl", "follow", "-a", url)
+    crawl.wait_until(process, lambda: len(site.log) >= 40)
+    connection = sqlite3.connect(crawl.frontier, timeout=10)
+    with connection:
+        connection.execute("UPDATE hosts SET in_flight = 'some', next_at = 'soon', touched = x'00'")
+        connection.execute("UPDATE queues SET ready = 'many', tie = x'00', pages = 'few'")
+    connection.close()
+    run = crawl.wait(process, 30)
+    assert_stopped(crawl, run, "made no sense", "Run again")
+    run = crawl.crawl("follow", url)
+    assert run.reason == "finished"
+    assert_whole_in_the_end(crawl, site)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bytes_that_are_overwritten(crawl: Project, site: Site, seed: int) -> None:
+    """What comes of it, nobody knows; but it is an end with a reason."""
+    rng = random.Random(seed)
+    process = crawl.start("crawl", "follow", "-a", f"url={site.url('/0')}")
+    crawl.wait_until(process, lambda: len(site.log) >= 40)
+    for file in crawl.frontier.parent.glob("frontier.db*"):
+        with file.open("r+b") as opened:
+            size = file.stat().st_size
+            for _ in range(20):
+                opened.seek(rng.randrange(max(1, size)))
+                opened.write(rng.randbytes(50))
+    run = crawl.wait(process, 60)
+    assert run.returncode == 0
+    assert run.reason in ("finished", "focus_frontier_error", "focus_held", "focus_unreadable")
+    assert run.reason == "finished" or f"ERROR: The frontier {crawl.frontier}" in run.log
     assert "Traceback" not in run.log

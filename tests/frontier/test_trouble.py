@@ -271,7 +271,7 @@ except FocusError as error:
         lines = run(self.NOBODY, folder / "a" / "frontier.db", T0)
         assert lines[0].startswith(f"FrontierError The frontier {folder}/a/frontier.db cannot be ")
 
-    @pytest.mark.parametrize("mode", [0o444, 0o000])
+    @pytest.mark.parametrize("mode", [0o600, 0o444, 0o000])
     def test_a_read_only_file(self, folder: Path, mode: int) -> None:
         self.path = folder / "frontier.db"
         self.open().close("shutdown", finished=False, now=T0)
