@@ -33,7 +33,7 @@ _LOOK = (
 # Served by urls_deferred. Where the rank is no number there is no use in it.
 _READ_AGAIN = (
     "UPDATE urls SET ready_at = 1 WHERE job = ? AND charged IN (0, 1) AND state = 0"
-    " AND ready_at > 0 AND ready_at = ? AND run IS NULL AND rank <= 9e999"
+    " AND ready_at > 0 AND ready_at = ? AND run IS NULL AND rank BETWEEN -9e999 AND 9e999"
 )
 # How far the last run's clock was ahead of the steady one, if nobody is at the frontier. Served
 # by runs_open.

@@ -73,6 +73,7 @@ _SMALL: dict[str, list[tuple[str, str, str]]] = {
             f"ifnull((SELECT job FROM urls WHERE run = runs.id), {_LAST})",
         ),
     ],
+    "reasons": [("reason", "text", "'unreadable'"), ("count", "count", "0")],
     "hosts": [
         ("name", "text", "(SELECT host FROM queues WHERE pace = hosts.id)"),
         ("delay", "time", "0"),

@@ -50,7 +50,7 @@ _URL = (
 )
 # Served by urls_ready: the first entries of the queue's part. Of the head alone the index
 # knows enough. A rank that is no number is passed over.
-_RANKED = "state = 0 AND ready_at = 0 AND rank <= 9e999"
+_RANKED = "state = 0 AND ready_at = 0 AND rank BETWEEN -9e999 AND 9e999"
 _HEAD = f"SELECT rank, id FROM urls WHERE queue = ? AND {_RANKED} ORDER BY rank, id LIMIT 1"
 _FIRST = f"SELECT {_URL} FROM urls AS u WHERE queue = ? AND {_RANKED} ORDER BY rank, id LIMIT ?"
 # Served by urls_charged.

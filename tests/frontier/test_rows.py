@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scrapy_focus.exceptions import FrontierError
+from scrapy_focus.exceptions import FrontierBusy, FrontierError
 from scrapy_focus.frontier import Counts
 from scrapy_focus.frontier.contract import ASIDE
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
@@ -246,18 +246,45 @@ class TestSetAside(Malformed):
         assert counts.done == found.total() + 2
         assert (counts.waiting, counts.unreadable) == (1, 1)
 
-    def test_what_nothing_leads_to_is_found_in_the_end(self) -> None:
-        """A row with no time and one of no run are in no index that anybody asks."""
+    @pytest.mark.parametrize("value", ["-5", "NULL"])
+    def test_what_nothing_leads_to_is_found_in_the_end(self, value: str) -> None:
+        """A row without a time is in no index that anybody asks."""
         self.write()
-        self.spoil("UPDATE urls SET ready_at = -5 WHERE url = 'a/later'")
-        self.spoil("UPDATE urls SET ready_at = NULL WHERE url = 'b/2'")
-        self.spoil("UPDATE urls SET run = 4711, ready_at = 1e9 WHERE url = 'b/3'")
+        self.spoil(f"UPDATE urls SET ready_at = {value} WHERE url = 'a/later'")
         found: Counter[str] = Counter()
-        frontier, _ = self.crawl(found)
-        assert frontier.aside == 2
-        # That was all that was wrong with them.
-        _, counts = self.crawl(found)
-        assert counts.waiting == 0
+        frontier = self.resume()
+        assert crawl(frontier, found).waiting == 1
+        assert (frontier.mended, frontier.aside) == (True, 1)
+        # That was all that was wrong with it.
+        assert crawl(self.resume(), found).waiting == 0
+        assert not self.urls - found
+
+    @pytest.mark.parametrize("value", ["'best'", "NULL", "x'00'"])
+    def test_a_rank_that_is_none_stops_no_run(self, value: str) -> None:
+        self.write()
+        self.spoil(f"UPDATE urls SET rank = {value} WHERE url = 'b/2'")
+        found: Counter[str] = Counter()
+        assert crawl(self.resume(), found).waiting == 1
+        assert crawl(self.resume(), found).unreadable == 1
+        assert self.urls - found == Counter(["b/2"])
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "jobs SET added = added + 3",
+            "queues SET waiting = waiting + 1 WHERE id = 2",
+            "queues SET head = NULL, head_id = NULL WHERE id = 2",
+            "reasons SET reason = CAST(x'eda080' AS TEXT)",
+            "urls SET run = 4711, ready_at = 1e9 WHERE url = 'b/3'",
+        ],
+    )
+    def test_what_does_not_add_up_is_seen_at_once(self, change: str) -> None:
+        self.write()
+        self.spoil(f"UPDATE {change}")
+        frontier = self.resume()
+        assert (frontier.mended, frontier.aside) == (True, 0)
+        found: Counter[str] = Counter()
+        assert crawl(frontier, found).waiting == 0
         assert not self.urls - found
 
     def test_an_error_that_is_not_a_row_s(self) -> None:
@@ -272,13 +299,11 @@ class TestSetAside(Malformed):
         assert offer(frontier, "a/4") == [True]
 
     def test_what_an_error_quotes_does_not_choose_its_meaning(self) -> None:
-        """SQLite quotes the text that it cannot read: "locked" would have been waited for."""
-        self.write()
-        for text in ("locked", "busy", "full", "malformed"):
-            self.spoil(f"UPDATE hosts SET name = CAST(x'eda080' || '{text}' AS TEXT) WHERE id = 1")
-            frontier, _ = self.crawl(Counter())
-            assert frontier.mended
-            offer(self.resume(), f"a/{text}")
+        """Whoever writes "locked" into a row would be waited for."""
+        error = sqlite3.OperationalError("Could not decode to UTF-8 column 'x' with text 'locked'")
+        with pytest.raises(FrontierError, match="cannot be used") as found:
+            self.open()._db.fail(error)
+        assert not isinstance(found.value, FrontierBusy)
 
 
 SCALARS = st.one_of(
