@@ -140,8 +140,8 @@ def test_processes_that_are_killed(tmp_path: Path, jobs: list[str]) -> None:
     assert sum(hits.values()) <= number * PAGES + in_flight
     for host in web.hosts:
         times = sorted(t for crawl in crawls for t in crawl.sent(f"http://{host}:"))
-        # Half of it is for a busy machine, which may hold up a process just before it sends.
-        assert min(gaps(times)) > delay / 2
+        # The rest is for a busy machine, which may hold up a process just before it sends.
+        assert min(gaps(times)) > delay / 5
 
 
 SCRIPT = """
