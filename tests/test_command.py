@@ -488,6 +488,16 @@ def test_why_before_and_after_a_crawl(tmp_path: Path) -> None:
     assert text("why", "--spider", "rules", site.url("/b?c=1"), cwd=crawl.folder) == (
         f"'{site.url('/b?c=1')}' is in scope. For {job} it is done: it was handed out once.\n"
     )
+    trap, *facets = (
+        "http://127.0.0.1/a/a/a/a",
+        "http://127.0.0.1/?a&b&c&d",
+        "http://127.0.0.1/?a&b&c&e",
+    )
+    caps = ("-s", 'FOCUS_TRAPS={"facets": 1}')
+    looped, *counted = text("why", *caps, trap, *facets, cwd=crawl.folder).splitlines()
+    assert "more than 3 times in a row that a sequence of path segments stands" in looped
+    assert looped.endswith("A crawl refuses it (trap_repeats).")
+    assert all(line.endswith("No crawl knows it yet: it would be taken.") for line in counted)
     (line,) = text("why", "--json", private, cwd=crawl.folder).splitlines()
     document = json.loads(line)
     assert document.keys() == {"url", "key", "refused", "rule", "found"}

@@ -67,8 +67,10 @@ class Command(ScrapyCommand):
             "lists stored URLs: waiting ones in the order of the policy, others newest first. "
             "Waiting, deferred and leased URLs are found at once, however large the frontier; "
             "without --state, and with done, failed and dropped, it is read from its newest URL "
-            'back until there are enough, which with --host may be all of it. "key" looks into '
-            "no frontier: it shows by what a job tells URLs apart, and how each came about."
+            'back until there are enough, which with --host may be all of it. "why" says of URLs '
+            'whether a crawl would take them, and by which rule not, or how they stand. "key" '
+            "looks into no frontier: it shows by what a job tells URLs apart, and how each came "
+            "about."
         )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -193,9 +195,9 @@ def stats(db: Database, opts: argparse.Namespace) -> Iterator[str]:
 def urls(db: Database, opts: argparse.Namespace) -> Iterator[str]:
     """The lines of ``scrapy frontier urls``."""
     limit = _LIMIT if opts.limit is None else opts.limit or None
-    found = opts.json
+    found, clock = opts.json, Clock(db.path)
     for job in choose(db, find_jobs(db, old=opts.all), opts.job):
-        now = Clock(db.path)()
+        now = clock()
         rows = read_urls(db, job.id, now, state=opts.state, host=opts.host, limit=limit)
         if opts.json:
             yield from (views.url_json(job, row) for row in rows)

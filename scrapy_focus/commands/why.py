@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
 from scrapy_focus.commands.keys import request_of
 from scrapy_focus.commands.text import masked, shown, span
@@ -52,13 +53,15 @@ class Judge:
 
         :param db: the frontier, if there is one
         """
+        now = Clock(db.path)() if db else time.time()
         for request in [request_of(url) for url in urls]:
             host = _host(request.url)
             refused: str | None = self._scope.refuse(request.url, host)
             rule = self._scope.explain(request.url, host)
-            if not refused and (trap := self._traps.refuse(request.url, time.time())):
-                refused = f"trap_{trap}"
-                rule += f" {self._traps.explain(request.url, time.time())}"
+            # Facets are counted by each run for itself: only a shape can be judged here.
+            if not refused and (shape := self._traps.explain(request.url, now)):
+                refused = f"trap_{self._traps.refuse(request.url, now)}"
+                rule += f" {shape}"
             key = self._identity.fingerprint(request)
             found = [(job, row) for job in jobs if db for row in find_urls(db, job.id, key)]
             if self._json:
@@ -71,12 +74,11 @@ class Judge:
                 words.append(f"A crawl refuses it ({refused}).")
             elif not found:
                 words.append("No crawl knows it yet: it would be taken.")
-            words += (_fate(db, job, row) for job, row in found if db)
+            words += (_fate(db, job, row, now) for job, row in found if db)
             yield " ".join(words)
 
 
-def _fate(db: Database, job: Job, row: UrlRow) -> str:
-    now = time.time()
+def _fate(db: Database, job: Job, row: UrlRow, now: float) -> str:
     start = f"For the job {shown(job.name)!r} (generation {job.generation})"
     if row.state == "waiting":
         place = find_place(db, row)
