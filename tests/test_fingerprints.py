@@ -3,6 +3,7 @@ Scrapy's own manner, and by a short way for ordinary requests."""
 
 from __future__ import annotations
 
+import re
 import string
 from typing import Any
 
@@ -53,7 +54,8 @@ def test_the_short_way_leads_to_the_same(url: str) -> None:
     assert DupeFilter().fingerprint(request) == dupefilter._identity(request, canonical)
     if short_way(request.url):
         assert canonical == request.url
-        assert DupeFilter().fingerprint(request) == fingerprint(Request(url)), "Scrapy's own"
+        if not re.search(r";(\?|$)", request.url):  # which Scrapy leaves out, and a server may not
+            assert DupeFilter().fingerprint(request) == fingerprint(Request(url)), "Scrapy's own"
 
 
 @pytest.mark.parametrize(
