@@ -184,6 +184,8 @@ def _open_frontier(
         settings.max_pages_per_host,
         settings.max_bytes,
         settings.max_seconds,
+        settings.max_waiting,
+        settings.max_waiting_per_host,
     )
     order = Order(getattr(policy, "ties", "host"), bool(getattr(policy, "uniform", False)))
     if location.path is None:

@@ -137,6 +137,7 @@ class Scheduler(BaseScheduler):
         crawl.engine.quiet = lambda: not crawl.gate and self._is_quiet(self._clock())
         self._others = crawl.frontier.start == "joined"
         self._knows_all = crawl.frontier.start in ("new", "restarted")
+        self._sheds = bool(crawl.settings.max_waiting or crawl.settings.max_waiting_per_host)
         crawl.pacer.attach(crawl.frontier, self._writer, crawl.clock)
         crawl.identity.attach(self._seen)
         if crawl.dupefilter is not crawl.identity:
@@ -281,7 +282,15 @@ class Scheduler(BaseScheduler):
             self._untold = 0
         leases = self._writer.flush(now, until, limit=limit, soon=soon)
         self._lingers = soon
+        self._forget_shed()
         return leases
+
+    def _forget_shed(self) -> None:
+        """What the frontier has shed may come back, if it is found again."""
+        if shed := self._frontier.shed:
+            self._count("focus/dropped/shed", len(shed))
+            self._recent.difference_update(shed)
+            shed.clear()
 
     def _give_back(self) -> None:
         """Something has happened since these were chosen, or nobody asked for them."""
@@ -316,7 +325,8 @@ class Scheduler(BaseScheduler):
         if len(self._recent) >= _RECENT:
             self._recent.clear()
             self._knows_all = False
-        self._recent.add(key)
+        if not (self._others and self._sheds):  # what another run sheds is not told here
+            self._recent.add(key)
 
     # -- what happens meanwhile -------------------------------------------------------
 
@@ -393,6 +403,7 @@ class Scheduler(BaseScheduler):
     def _catch_up(self, now: float) -> None:
         """Store a part of what has gathered; the next turn of the reactor goes on."""
         self._writer.catch_up(now)
+        self._forget_shed()
         self._lingers = True
         self._soon.set(0)
 
@@ -445,6 +456,8 @@ class Scheduler(BaseScheduler):
             self._on_wake()
         self._others = others
         self._knows_all &= not others
+        if others and self._sheds:
+            self._recent.clear()
         if self._engine.closing:
             waiting = [f.request for f in flights if f.reached and not f.left]
             self._engine.drop_queued(waiting)
@@ -453,6 +466,7 @@ class Scheduler(BaseScheduler):
         """Clear old generations away, a little at a time."""
         try:
             more = self._frontier.clear(_CLEARED, self._clock())
+            self._forget_shed()
         except FrontierBusy:
             more = True
         except FrontierError as error:

@@ -41,6 +41,8 @@ DEFAULTS: dict[str, Any] = {
     "FOCUS_MAX_DEPTH": 0,
     "FOCUS_MAX_PAGES": 0,
     "FOCUS_MAX_PAGES_PER_HOST": 0,
+    "FOCUS_MAX_WAITING": 0,
+    "FOCUS_MAX_WAITING_PER_HOST": 0,
     "FOCUS_MAX_BYTES": 0,
     "FOCUS_MAX_SECONDS": 0,
     "FOCUS_MAX_CRAWL_DELAY": 3600,
@@ -69,6 +71,8 @@ class FocusSettings:
     max_depth: int
     max_pages: int
     max_pages_per_host: int
+    max_waiting: int
+    max_waiting_per_host: int
     max_bytes: int
     max_seconds: float
     max_crawl_delay: float
@@ -118,6 +122,8 @@ def read_settings(
         max_depth=read("FOCUS_MAX_DEPTH", _whole),
         max_pages=read("FOCUS_MAX_PAGES", _whole),
         max_pages_per_host=read("FOCUS_MAX_PAGES_PER_HOST", _whole),
+        max_waiting=read("FOCUS_MAX_WAITING", _whole),
+        max_waiting_per_host=read("FOCUS_MAX_WAITING_PER_HOST", _whole),
         max_bytes=read("FOCUS_MAX_BYTES", _whole),
         max_seconds=read("FOCUS_MAX_SECONDS", _seconds),
         max_crawl_delay=read("FOCUS_MAX_CRAWL_DELAY", _seconds),

@@ -217,3 +217,29 @@ def test_a_spent_budget_waits_for_no_host(tmp_path: Path, setting: str) -> None:
     assert run.reason == setting.lower()
     assert run.stats["focus/waiting"] == 1
     assert site.paths() == ["/"]
+
+
+def test_what_waits_is_bounded(tmp_path: Path) -> None:
+    """What is shed comes back, since every page links to it; start requests stay."""
+    seeds = [f"/seed{n}" for n in range(8)]
+
+    def answer(hit: Hit) -> str:
+        return links(*(f"/{n}" for n in range(40)))
+
+    with Site(answer) as site:
+        project = Project(tmp_path / "p", CONCURRENT_REQUESTS=1, FOCUS_RESUME=False)
+        urls = ",".join(map(site.url, seeds))
+        for bounds in ({"FOCUS_MAX_WAITING": 5}, {"FOCUS_MAX_WAITING_PER_HOST": 5}):
+            run = project.crawl("follow", f"url={urls}", **bounds)
+            assert run.reason == "finished"
+            stats = run.stats
+            paths = site.paths()[-48:]
+            assert sorted(paths) == sorted([*seeds, *(f"/{n}" for n in range(40))])
+            # The first page finds 40 links, and 7 seeds wait; a link comes in once one has left.
+            assert stats["focus/dropped/shed"] > 40
+            assert stats["focus/added"] == 48 + stats["focus/dropped/shed"]
+            ((added, done, dropped),) = project.rows("SELECT added, done, dropped FROM jobs")[-1:]
+            assert (added, done) == (stats["focus/added"], 48)
+            assert dropped == stats["focus/dropped/shed"]
+            assert project.rows("SELECT count(*) FROM urls WHERE state <> 1") == [(0,)]
+            assert f"shed {dropped}" in run.log

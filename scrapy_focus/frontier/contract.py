@@ -31,6 +31,9 @@ class Limits:
     pages_per_host: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    #: URLs that wait, in all and of each host.
+    waiting: int = 0
+    waiting_per_host: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,10 @@ class Frontier(ABC):
     #: How many rows this run has set aside by itself: what they hold is malformed.
     aside: int = 0
 
+    def __init__(self) -> None:
+        #: Keys of what this run has shed, for the caller to take out.
+        self.shed: list[bytes] = []
+
     @abstractmethod
     def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
         """All calls inside are stored together or not at all.
@@ -154,7 +161,12 @@ class Frontier(ABC):
     @abstractmethod
     def add(self, candidates: Sequence[Candidate], now: float) -> list[bool]:
         """Store what is new: exactly one row for each (key, copy), and none for copy 0
-        where the key is known under any copy. Says for each whether it was new."""
+        where the key is known under any copy. Says for each whether it was new.
+
+        If more waits then than :class:`Limits` allow, the rows with the worst ranks are shed, among
+        equals the latest: removed as if they had never been found, and counted as dropped. Not
+        start requests, what the budget has paid for, volatile and unreadable rows.
+        """
 
     @abstractmethod
     def lease(self, limit: int, now: float, until: float) -> list[Lease]:
@@ -231,8 +243,8 @@ class Frontier(ABC):
 
     @abstractmethod
     def clear(self, limit: int, now: float) -> bool:
-        """Remove up to *limit* rows of generations that are over. Says whether there may
-        be more."""
+        """Remove up to *limit* rows of generations that are over, or that are too many since a
+        limit was lowered. Says whether there may be more."""
 
     @abstractmethod
     def counts(self, now: float) -> Counts:

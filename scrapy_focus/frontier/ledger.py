@@ -16,6 +16,8 @@ _TOTALS = (
     " WHERE o.job = r.job AND o.ended IS NULL AND o.id <> r.id) FROM runs AS r"
     " CROSS JOIN jobs AS j ON j.id = r.job WHERE r.id = ?"
 )
+# What waits, leased rows aside, as it was stored last.
+_WAITING = "SELECT added - leased - done - failed - dropped FROM jobs WHERE id = ?"
 _ADD_REASON = (
     "INSERT INTO reasons (job, kind, reason, count) VALUES (?1, ?2, ?3, ?4)"
     " ON CONFLICT (job, kind, reason) DO UPDATE SET count = count + ?4"
@@ -66,6 +68,12 @@ class Ledger:
         if changes is None:
             changes = self._changes[job or self._job] = dict.fromkeys(_COUNTERS, 0)
         changes[name] += by
+
+    def waiting(self) -> int:
+        """How many of the job's rows wait."""
+        changes = self._changes.get(self._job, dict.fromkeys(_COUNTERS, 0))
+        gone = sum(changes[name] for name in ("leased", "done", "failed", "dropped"))
+        return int(self._db.one(_WAITING, self._job)[0] + changes["added"] - gone)
 
     def add_reasons(self, kind: str, reasons: Mapping[str, int]) -> None:
         for reason, number in reasons.items():

@@ -77,6 +77,7 @@ class MemoryFrontier(Frontier):
         order: Order = Order(),
         rng: random.Random | None = None,
     ) -> None:
+        super().__init__()
         self._pace = pace
         self._limits = limits
         self._order = order
@@ -99,7 +100,47 @@ class MemoryFrontier(Frontier):
         return key in self._keys
 
     def add(self, candidates: Sequence[Candidate], now: float) -> list[bool]:
-        return [self._add(candidate, now) for candidate in candidates]
+        new = [self._add(candidate, now) for candidate in candidates]
+        self._keep({candidate.host for candidate in candidates})
+        return new
+
+    def _keep(self, hosts: Iterable[str]) -> None:
+        """Shed what is too much, of these hosts and then of all."""
+        for host in hosts:
+            queues = [queue for queue in self._queues.values() if queue.host == host]
+            self._shed(queues, self._limits.waiting_per_host)
+        self._shed(list(self._queues.values()), self._limits.waiting)
+
+    def _shed(self, queues: list[_Queue], most: int) -> None:
+        """Remove the worst of what waits in these queues, if it is more than *most* (0: any)."""
+        over = sum(queue.waiting for queue in queues) - most
+        if over <= 0 or not most:
+            return
+        numbers = [number for queue in queues for _, number in queue.ready]
+        numbers += [number for _, number in self._deferred if self._rows[number].queue in queues]
+        rows = [self._rows[number] for number in numbers if self._is_sheddable(number)]
+        rows.sort(key=lambda row: (row.candidate.rank, row.id), reverse=True)
+        for row in rows[:over]:
+            self._remove(row)
+
+    def _is_sheddable(self, number: int) -> bool:
+        c = self._rows[number].candidate
+        return not (c.seed or c.charged or c.volatile or c.ready_at >= ASIDE)
+
+    def _remove(self, row: _Row) -> None:
+        c, ready = row.candidate, (row.candidate.rank, row.id)
+        row.queue.waiting -= 1
+        if c.ready_at:
+            self._deferred.remove((c.ready_at, row.id))
+        else:
+            row.queue.ready.remove(ready)
+        del self._rows[row.id]
+        self._keys[c.key].discard(c.copy)
+        if not self._keys[c.key]:
+            del self._keys[c.key]
+        self.shed.append(c.key)
+        self._counts.dropped += 1
+        self.count("dropped", {"shed": 1})
 
     def _add(self, candidate: Candidate, now: float) -> bool:
         copies = self._keys.get(candidate.key)
@@ -218,7 +259,8 @@ class MemoryFrontier(Frontier):
     def settle(
         self, outcomes: Sequence[Outcome], candidates: Sequence[Candidate], now: float
     ) -> tuple[list[bool], list[bool]]:
-        return [self._settle(outcome, now) for outcome in outcomes], self.add(candidates, now)
+        accepted = [self._settle(outcome, now) for outcome in outcomes]
+        return accepted, self.add(candidates, now) if candidates else []
 
     def _leased(self, lease: Lease) -> _Row | None:
         row = self._rows.get(lease.id)
@@ -319,6 +361,7 @@ class MemoryFrontier(Frontier):
         self._counts.seconds += seconds
 
     def clear(self, limit: int, now: float) -> bool:
+        self._keep({queue.host for queue in self._queues.values()})
         return False
 
     def counts(self, now: float) -> Counts:

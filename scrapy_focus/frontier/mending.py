@@ -181,6 +181,8 @@ _STATES = (
     "SELECT job, count(*), sum(state = 0 AND run IS NOT NULL), sum(state = 1), sum(state = 2),"
     f" sum(state = 3) FROM urls WHERE job IN ({_LATEST}) GROUP BY job"
 )
+# What was shed has left no row.
+_SHED = "SELECT count FROM reasons WHERE job = ? AND kind = 'dropped' AND reason = 'shed'"
 _COUNT_JOB = (
     "UPDATE jobs SET added = ?2, leased = ?3, done = ?4, failed = ?5, dropped = ?6 WHERE id = ?1"
     " AND (added <> ?2 OR leased <> ?3 OR done <> ?4 OR failed <> ?5 OR dropped <> ?6)"
@@ -245,4 +247,6 @@ def _count(db: Database) -> None:
         db.execute(_COUNT, (*waiting.get(number, (0, 0)), *head, number))
     states = {job: numbers for job, *numbers in db.execute(_STATES).fetchall()}
     for (job,) in db.execute(_LATEST).fetchall():
-        db.execute(_COUNT_JOB, (job, *states.get(job, (0, 0, 0, 0, 0))))
+        added, leased, done, failed, dropped = states.get(job, (0, 0, 0, 0, 0))
+        shed = (db.one(_SHED, job) or (0,))[0]
+        db.execute(_COUNT_JOB, (job, added + shed, leased, done, failed, dropped + shed))

@@ -334,6 +334,17 @@ class Rows:
             self.find_head(queue)
         queue.used = True
 
+    def remove(self, queue: Queue, row: int, *, ready: bool) -> None:
+        """A row of a queue is gone, though nobody has asked for it."""
+        if not ready:
+            queue.waiting -= 1
+        elif row != queue.head_id:
+            queue.waiting -= 1
+            queue.ready -= 1
+            queue.ahead[:] = [other for other in queue.ahead if other[1] != row]
+        elif not queue.taken(row):
+            self.find_head(queue)
+
     def wait(
         self,
         queue: Queue,

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from scrapy_focus.candidate import Candidate
 from scrapy_focus.exceptions import FrontierBusy, FrontierError
+from scrapy_focus.frontier.bounds import Bounds
 from scrapy_focus.frontier.choosing import Chooser
 from scrapy_focus.frontier.contract import (
     ASIDE,
@@ -106,6 +107,7 @@ class SQLiteFrontier(Frontier):
         ahead: float | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        super().__init__()
         self.name = str(path)
         self._pace = pace
         self._aged = int(order.ties == "age")
@@ -125,6 +127,8 @@ class SQLiteFrontier(Frontier):
         self._rows = Rows(db)
         self._ledger = Ledger(db, self._rows, limits)
         self._chooser = Chooser(db, self._rows, self._ledger, order, rng or random.Random())
+        self._bounds = Bounds(db, self._rows, self._ledger, limits)
+        self.shed = self._bounds.shed
         self._jobs = Jobs(db, self._rows, self._ledger, self._reopen, ahead)
         self._job = self._run = 0
         self._mending = False
@@ -163,6 +167,7 @@ class SQLiteFrontier(Frontier):
         self._ledger.load(self._job, self._run)
         self._ledger.revise()
         self._jobs.look_around(self._aged, now)
+        self._bounds.open(joined.job)
         self._copied = set() if joined.start in ("new", "restarted") else None
 
     # -- malformed rows -------------------------------------------------------------
@@ -243,6 +248,7 @@ class SQLiteFrontier(Frontier):
         self._rows.forget()
         self._ledger.forget()
         self._ledger.totals = self._totals
+        self.shed.clear()
 
     def _save(self) -> None:
         self._rows.save()
@@ -264,6 +270,9 @@ class SQLiteFrontier(Frontier):
         with self.transaction():
             new = [self._add(candidate, now) for candidate in candidates]
             self._ledger.add("added", sum(new))
+            if self._bounds:
+                pairs = zip(candidates, new, strict=True)
+                self._bounds.keep(candidate.host for candidate, is_new in pairs if is_new)
             return new
 
     def _add(self, c: Candidate, now: float) -> bool:
@@ -497,7 +506,7 @@ class SQLiteFrontier(Frontier):
 
     def clear(self, limit: int, now: float) -> bool:
         with self.transaction():
-            return self._jobs.clear(limit, now)
+            return self._jobs.clear(limit, now) or self._bounds.lower(limit)
 
     def counts(self, now: float) -> Counts:
         with self._snapshot():

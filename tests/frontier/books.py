@@ -113,6 +113,10 @@ class Books:
         if ending != "done":
             job.count(ending, reason, 1)
 
+    def _shed(self, job: Job, url: str) -> None:
+        assert job.urls.pop(url)[0] == "waiting"
+        job.count("dropped", "shed", 1)
+
     def _used(self, job: Job, size: int, seconds: float) -> None:
         job.bytes += size
         job.seconds += seconds
@@ -191,10 +195,12 @@ def read_all(path: Path) -> dict[str, list[Any]]:
 _COUNTERS = """
     SELECT name, added, leased, done, failed, dropped FROM jobs AS j
     WHERE generation = (SELECT max(generation) FROM jobs WHERE name = j.name)"""
+# What was shed has left no row.
 _ROWS = """
-    SELECT name, count(url), ifnull(sum(run IS NOT NULL), 0), ifnull(sum(state = 1), 0),
-    ifnull(sum(state = 2), 0), ifnull(sum(state = 3), 0)
-    FROM jobs AS j LEFT JOIN urls AS u ON u.job = j.id
+    SELECT name, count(url) + shed, ifnull(sum(run IS NOT NULL), 0), ifnull(sum(state = 1), 0),
+    ifnull(sum(state = 2), 0), ifnull(sum(state = 3), 0) + shed
+    FROM (SELECT *, ifnull((SELECT count FROM reasons WHERE job = id AND kind = 'dropped'
+    AND reason = 'shed'), 0) AS shed FROM jobs) AS j LEFT JOIN urls AS u ON u.job = j.id
     WHERE generation = (SELECT max(generation) FROM jobs WHERE name = j.name)
     GROUP BY j.id ORDER BY j.id"""
 

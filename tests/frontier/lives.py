@@ -170,6 +170,18 @@ class Life:
             assert new == [False] * known + [True] * (len(urls) - known)
             if not fields.get("volatile"):  # gone with its run
                 events.extend(["added", url] for url in urls[known:])
+            events.extend(self._shed())
+
+    def lower(self, limit: int) -> bool:
+        """Shed so many of what is too much, at most."""
+        with self.call() as events:
+            more = self.frontier.clear(limit, self.now)
+            events.extend(self._shed())
+        return more
+
+    def _shed(self) -> list[list[Any]]:
+        keys, self.frontier.shed[:] = list(self.frontier.shed), []
+        return [["shed", key.decode()] for key in keys]
 
     def lease(self, limit: int, number: int) -> dict[str, Lease]:
         """Lease so many, and find that so many can be."""
@@ -218,6 +230,7 @@ class Life:
                 events.append(["over", page.url, ending.value, reason])
             events.append(["used", 7, 0.0])
             events.extend(["added", link] for link in links)
+            events.extend(self._shed())
 
     def pace(self, group: str, delay: float) -> None:
         with self.call() as events:
@@ -351,6 +364,22 @@ def budget(life: Life) -> None:
     life.close()
 
 
+def bounded(life: Life) -> None:
+    """Less may wait than does: the worst is shed, in steps, and with what is added."""
+    life.open("resumed", limits=Limits(waiting=6, waiting_per_host=3))
+    while life.lower(1):
+        pass
+    life.add("d/1", "d/2", rank=-1.0)
+    with life.transaction(soon=True):
+        life.add("a/9", rank=9.0)
+        life.add("d/3", "d/4", rank=-2.0)
+    leases = life.lease(2, 2)
+    life.settle(leases["d/3"], Ending.DONE, "d/5", "e/1", "e/2", "e/3", "e/4")
+    life.settle(leases["d/4"], Ending.RELEASED, fetched=False)
+    life.add("f/1")
+    life.close()
+
+
 def dead(life: Life) -> None:
     """Two runs that never end."""
     life.open("resumed", "other")
@@ -417,6 +446,7 @@ LIVES: dict[Script, Script | None] = {
     crawl: new,
     turns: new,
     budget: new,
+    bounded: new,
     dead: new,
     resumed: dead,
     again: crawl,

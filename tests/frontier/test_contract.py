@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .helpers import LITTLE, T0, MemoryStore, SQLiteStore, offer, take
+from .suite_bounds import Shedding
 from .suite_budget import Spending
 from .suite_ends import Counting, Settling
 from .suite_hosts import Caps, Pacing, Turns
@@ -12,13 +13,33 @@ from .suite_urls import Adding, Ordering, Waiting
 
 
 class TestMemory(
-    Adding, Ordering, Waiting, Pacing, Turns, Caps, Settling, Spending, Counting, MemoryStore
+    Adding,
+    Ordering,
+    Waiting,
+    Pacing,
+    Turns,
+    Caps,
+    Settling,
+    Spending,
+    Shedding,
+    Counting,
+    MemoryStore,
 ):
     """The reference."""
 
 
 class TestSQLite(
-    Adding, Ordering, Waiting, Pacing, Turns, Caps, Settling, Spending, Counting, SQLiteStore
+    Adding,
+    Ordering,
+    Waiting,
+    Pacing,
+    Turns,
+    Caps,
+    Settling,
+    Spending,
+    Shedding,
+    Counting,
+    SQLiteStore,
 ):
     """A file."""
 
@@ -37,7 +58,17 @@ class TestSQLite(
 
 
 class TestLittleAtHand(
-    Adding, Ordering, Waiting, Pacing, Turns, Caps, Settling, Spending, Counting, SQLiteStore
+    Adding,
+    Ordering,
+    Waiting,
+    Pacing,
+    Turns,
+    Caps,
+    Settling,
+    Spending,
+    Shedding,
+    Counting,
+    SQLiteStore,
 ):
     """A file far larger than what is kept of it in memory."""
 

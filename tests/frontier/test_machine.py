@@ -57,6 +57,7 @@ def candidates(draw: st.DrawFn) -> Candidate:
         ready_at=draw(st.sampled_from([0.0, 0.0, 0.0, T0 + 3, T0 + 20, T0 + 60])),
         charged=draw(st.sampled_from([False, False, False, True])),
         priority=draw(st.integers(-2, 2)),
+        seed=draw(st.sampled_from([False, False, True])),
         request=draw(st.sampled_from([None, b"{}"])),
         discovered=T0,
     )
@@ -72,6 +73,8 @@ class Frontiers(RuleBasedStateMachine):
             pages_per_host=st.sampled_from([0, 0, 1, 4]),
             bytes=st.sampled_from([0, 0, 0, 500]),
             seconds=st.sampled_from([0, 0, 0, 30]),
+            waiting=st.sampled_from([0, 0, 1, 6]),
+            waiting_per_host=st.sampled_from([0, 0, 1, 3]),
         ),
         ties=st.sampled_from(["host", "age"]),
         gap=st.sampled_from([0.0, 1.0]),
@@ -235,12 +238,19 @@ class Frontiers(RuleBasedStateMachine):
         self.leases = []
         self.sqlite = self.open_sqlite()
         assert self.sqlite.start == "resumed"
+        self.memory.clear(1, self.now)
+        while self.sqlite.clear(2, self.now):
+            pass
 
     @invariant()
     def agree(self) -> None:
         if not hasattr(self, "sqlite"):
             return
         assert self.sqlite.spent() == self.memory.spent()
+        # By host, and those in no particular order.
+        assert sorted(self.sqlite.shed) == sorted(self.memory.shed)
+        self.sqlite.shed.clear()
+        self.memory.shed.clear()
         assert due(self.sqlite, self.now) == due(self.memory, self.now)
         expected, actual = self.memory.counts(self.now), self.sqlite.counts(self.now)
         assert comparable(actual) == comparable(expected)

@@ -15,6 +15,7 @@ from scrapy_focus.frontier import (
     Limits,
     Order,
     Outcome,
+    bounds,
     choosing,
     jobs,
     ledger,
@@ -75,6 +76,12 @@ INDEXES = {
     (ledger, "_HOST_PAGES"): "queues USING INDEX sqlite_autoindex_queues_1 (job=? AND host=?)",
     (ledger, "_HOST_QUEUES"): "queues USING COVERING INDEX sqlite_autoindex_queues_1"
     " (job=? AND host=?)",
+    (ledger, "_WAITING"): f"jobs {PK}",
+    (bounds, "_WORST"): "urls USING INDEX urls_worst (job=? AND rank>? AND rank<?)",
+    (bounds, "_WORST_OF_QUEUE"): "urls USING INDEX urls_worst_of_queue"
+    " (queue=? AND rank>? AND rank<?)",
+    (bounds, "_REMOVE"): f"urls {PK}",
+    (bounds, "_QUEUES_OF"): "queues USING INDEX sqlite_autoindex_queues_1 (job=? AND host=?)",
     (jobs, "_LEASED_BY"): "u USING INDEX urls_leased (run=?)",
     (jobs, "_ENDED"): "u USING INDEX urls_leased (run=? AND ready_at<?)",
     (jobs, "_FREE"): f"urls {PK}",
@@ -109,7 +116,8 @@ class TestPlans(Plans):
         ("module", "name"), [*INDEXES, *SORTED], ids=lambda value: getattr(value, "__name__", value)
     )
     def test_the_index_that_serves_it(self, module: Any, name: str) -> None:
-        plan = self.plan(self.open(), getattr(module, name))
+        frontier = self.open(limits=Limits(waiting=9, waiting_per_host=9))
+        plan = self.plan(frontier, getattr(module, name))
         expected = {**INDEXES, **SORTED}[module, name]
         assert f"SEARCH {expected}" in plan
         assert not [step for step in plan if LARGE.match(step)]
@@ -121,8 +129,14 @@ class TestPlans(Plans):
     )
     @pytest.mark.parametrize(
         "limits",
-        [Limits(), Limits(pages=6), Limits(pages_per_host=2), Limits(bytes=9**9, seconds=9**9)],
-        ids=["none", "pages", "pages_per_host", "others"],
+        [
+            Limits(),
+            Limits(pages=6),
+            Limits(pages_per_host=2),
+            Limits(waiting=4, waiting_per_host=2),
+            Limits(bytes=9**9, seconds=9**9),
+        ],
+        ids=["none", "pages", "pages_per_host", "waiting", "others"],
     )
     def test_whatever_a_crawl_executes(self, order: Order, limits: Limits) -> None:
         """Record all statements of a small crawl of each policy: none scans a table, and
