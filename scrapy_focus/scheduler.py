@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -133,6 +134,7 @@ class Scheduler(BaseScheduler):
         self._count = crawl.stats.inc_value  # looking it up takes as long as what it does
         self._writer = Writer(crawl.frontier, self._on_added, self._on_settled, self._on_refused)
         self._door = Door(crawl, self._writer, self._recent, self._on_entered)
+        crawl.twins.attach(crawl.frontier, self._writer)
         crawl.engine.seeds.offered = self._door.offered
         crawl.engine.quiet = lambda: not crawl.gate and self._is_quiet(self._clock())
         self._others = crawl.frontier.start == "joined"
@@ -549,6 +551,7 @@ class Scheduler(BaseScheduler):
         try:
             self._frontier = reopen_frontier(self._crawl)
             self._writer.attach(self._frontier)
+            self._crawl.twins.attach(self._frontier, self._writer)
             taken = self._door.enter(request)
             self._writer.flush(self._clock())
             self._frontier.close(
@@ -568,11 +571,16 @@ class Scheduler(BaseScheduler):
         if urlsplit(hops[0]).path == "/robots.txt" and request.meta.get("dont_obey_robotstxt"):
             return None
         try:
-            host = canonical_host(request.url)
+            host, before = canonical_host(request.url), canonical_host(hops[-1])
         except InvalidHost:
             return "invalid"
+        if crawl.twins.forbids(before, host):
+            return "www"
         admitted = len(hops) == 1 and bool(request.meta.get("allow_offsite"))
-        return crawl.scope.refuse(request.url, host, allow_offsite=admitted)
+        reason = crawl.scope.refuse(request.url, host, allow_offsite=admitted)
+        with suppress(FrontierBusy):
+            return crawl.twins.reconsider(reason, request.url, host)
+        return reason
 
     def _on_stopped(self) -> None:
         """Warn of a run without seeds, after the stats have counted the run's own warnings."""

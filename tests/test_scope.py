@@ -402,6 +402,43 @@ def test_allow_offsite_admits_the_host_and_nothing_else() -> None:
     assert refuse(scope, "http://other.example/docs/x", 3, allow_offsite=True) == "depth"
 
 
+# --- hosts that were brought in
+
+
+def brought_in(scope: Scope, *hosts: str) -> Scope:
+    scope.bring_in(hosts)
+    return scope
+
+
+def test_a_host_that_is_brought_in_counts_as_its_twin() -> None:
+    scope = brought_in(Scope(["www.example.com"], max_depth=2), "example.com")
+    assert refuse(scope, "http://example.com/x", 2) is None
+    assert refuse(scope, "http://example.com/x", 3) == "depth"
+    assert refuse(scope, "http://blog.example.com/") == "offsite"
+    assert "'www.example.com' is" in scope.explain("http://example.com/x", "example.com")
+    scope.bring_in(["www.other.example"])
+    assert refuse(scope, "http://www.other.example/") == "offsite", "its twin is not, either"
+    assert refuse(scope, "http://example.com/x") is None
+
+
+def test_the_patterns_of_both_names_hold_there() -> None:
+    rules = ["example.com/docs/*"], ["www.example.com/docs/a", "example.com/docs/b"]
+    scope = brought_in(Scope([], *rules), "www.example.com")
+    assert refuse(scope, "http://www.example.com/docs/c") is None
+    assert refuse(scope, "http://www.example.com/x") == "not_included"
+    for page, pattern in zip("ab", rules[1], strict=True):
+        url = f"http://www.example.com/docs/{page}"
+        assert refuse(scope, url) == "excluded"
+        assert f"excluded pattern {pattern!r}" in scope.explain(url, "www.example.com")
+
+
+def test_what_no_rule_admits_is_out_however_much_is_brought_in() -> None:
+    """Both names, by an earlier run with another scope: neither leads to the other for ever."""
+    scope = brought_in(Scope(["other.example"]), "example.com", "www.example.com")
+    assert refuse(scope, "http://example.com/") == "offsite"
+    assert refuse(scope, "http://www.example.com/") == "offsite"
+
+
 # --- messages
 
 

@@ -11,10 +11,11 @@ from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
 from scrapy_focus.commands.keys import request_of
 from scrapy_focus.commands.text import masked, shown, span
-from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
-from scrapy_focus.frontier.listing import Place, find_place, find_urls
+from scrapy_focus.decisions.hosts import InvalidHost, canonical_host, twin_of
+from scrapy_focus.frontier.listing import Place, find_place, find_urls, read_note
 from scrapy_focus.opening import build_scope
 from scrapy_focus.settings import read_settings
+from scrapy_focus.twins import NOTE, OUTSIDE, hosts_in
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -34,14 +35,18 @@ def judge(crawler: Crawler, identity: DupeFilter, *, as_json: bool) -> Judge:
     """
     spider: Any = crawler.spidercls
     settings = read_settings(crawler.settings, spider, {})
-    return Judge(build_scope(settings), settings.traps, identity, as_json=as_json)
+    scope = build_scope(settings)
+    return Judge(scope, settings.www, settings.traps, identity, as_json=as_json)
 
 
 class Judge:
     """Says of URLs whether a crawl would take them, or how they stand."""
 
-    def __init__(self, scope: Scope, traps: Traps, identity: DupeFilter, *, as_json: bool) -> None:
+    def __init__(
+        self, scope: Scope, www: str, traps: Traps, identity: DupeFilter, *, as_json: bool
+    ) -> None:
         self._scope = scope
+        self._www = www
         self._traps = traps
         self._identity = identity
         self._json = as_json
@@ -54,10 +59,13 @@ class Judge:
         :param db: the frontier, if there is one
         """
         now = Clock(db.path)() if db else time.time()
+        if db and self._www == "add":
+            for job in jobs:
+                self._scope.bring_in(hosts_in(read_note(db, job.id, NOTE)))
         for request in [request_of(url) for url in urls]:
             host = _host(request.url)
             refused: str | None = self._scope.refuse(request.url, host)
-            rule = self._scope.explain(request.url, host)
+            rule = self._scope.explain(request.url, host) + self._by_www(request.url, host or "")
             # Facets are counted by each run for itself: only a shape can be judged here.
             if not refused and (shape := self._traps.explain(request.url, now)):
                 refused = f"trap_{self._traps.refuse(request.url, now)}"
@@ -76,6 +84,18 @@ class Judge:
                 words.append("No crawl knows it yet: it would be taken.")
             words += (_fate(db, job, row, now) for job, row in found if db)
             yield " ".join(words)
+
+    def _by_www(self, url: str, host: str) -> str:
+        """What :setting:`FOCUS_WWW` has to do with a URL, if anything."""
+        twin = twin_of(host)
+        if not twin:
+            return ""
+        if self._www == "never":
+            return f" A redirect to it from {twin} would not be followed (FOCUS_WWW)."
+        out = self._www == "add" and self._scope.refuse(url, host) in OUTSIDE
+        if out and not self._scope.refuse(url, twin):
+            return f" That changes if a start request on {twin} redirects there (FOCUS_WWW)."
+        return ""
 
 
 def _fate(db: Database, job: Job, row: UrlRow, now: float) -> str:
