@@ -39,11 +39,6 @@ class Twins:
         """Name the job's frontier, and what writes to it when it is busy now."""
         self._frontier = frontier
         self._writer = writer
-        if self.policy == "add":
-            self._load()
-
-    def _load(self) -> None:
-        self._scope.bring_in(hosts_in(self._frontier.noted(NOTE)))
 
     def follow(self, source: Candidate, target: Candidate) -> None:
         """A page redirects.
@@ -81,6 +76,9 @@ class Twins:
             return reason
         self._load()
         return self._scope.refuse(url, host, depth)
+
+    def _load(self) -> None:
+        self._scope.bring_in(hosts_in(self._frontier.noted(NOTE)))
 
     def _store(self) -> None:
         try:
