@@ -65,7 +65,7 @@ class Twins:
 
     def reconsider(self, reason: str | None, url: str, host: str, depth: int = 0) -> str | None:
         """Why a URL is out of scope that was about to be refused for a reason: another run of
-        the job may have brought its host in.
+        the job may have brought its host in, now or before.
 
         :raises scrapy_focus.exceptions.FrontierBusy: if that cannot be known at this moment
         """

@@ -432,6 +432,12 @@ def test_the_patterns_of_both_names_hold_there() -> None:
         assert f"excluded pattern {pattern!r}" in scope.explain(url, "www.example.com")
 
 
+def test_an_exclusion_under_its_own_name_holds_where_only_its_twin_is_in_the_domains() -> None:
+    scope = brought_in(Scope(["www.example.com"], [], ["example.com/private/*"]), "example.com")
+    assert refuse(scope, "http://example.com/private/x") == "excluded"
+    assert refuse(scope, "http://example.com/x") is None
+
+
 def test_what_no_rule_admits_is_out_however_much_is_brought_in() -> None:
     """Both names, by an earlier run with another scope: neither leads to the other for ever."""
     scope = brought_in(Scope(["other.example"]), "example.com", "www.example.com")

@@ -278,8 +278,9 @@ def test_a_frontier_that_is_busy(tmp_path: Path) -> None:
             other.reconsider("offsite", hop.url, hop.host)
         assert other.reconsider("offsite", "http://evil.test/", "evil.test") == "offsite"
     assert other.reconsider("offsite", hop.url, hop.host) == "offsite"
+    frontier.note(NOTE, b"www.other.test")
     writer.flush(T0)
-    assert frontier.noted(NOTE) == b"example.test"
+    assert frontier.noted(NOTE) == b"example.test\nwww.other.test"
     assert other.reconsider("offsite", hop.url, hop.host) is None
     abandon(frontier)
 
