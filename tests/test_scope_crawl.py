@@ -5,6 +5,7 @@ Names cannot be resolved here, so the site is the crawl's proxy and knows them a
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,7 @@ WAYS = ("301", "302", "303", "307", "308", "meta")
 
 SPIDERS = """
 from scrapy.exceptions import DontCloseSpider
+from scrapy.spiders import SitemapSpider
 
 
 class Leave(Spider):
@@ -96,6 +98,24 @@ class Media(Follow):
 class Ported(Follow):
     name = "ported"
     allowed_domains = ["example.test:8080"]
+
+
+class Maps(SitemapSpider):
+    name = "maps"
+    allowed_domains = ["example.test"]
+    sitemap_urls = ["http://example.test/robots.txt", "http://evil.test/seed.xml"]
+
+    def parse(self, response):
+        pass
+
+
+class Canonical(Follow):
+    name = "canonical"
+
+    def parse(self, response):
+        yield from super().parse(response)
+        for link in response.css("link[rel=canonical]::attr(href)").getall():
+            yield response.follow(link)
 
 
 class Seeds(Spider):
@@ -370,3 +390,69 @@ def test_domains_wider_than_allowed_domains(site: Site, tmp_path: Path) -> None:
     warning = messages(run.log, "WARNING")
     assert "FOCUS_DOMAINS admits wide.test, which allowed_domains does not" in warning
     assert asked(site) == ["www.example.test/"]
+
+
+def sitemap(kind: str, *urls: str) -> Answer:
+    tag = "url" if kind == "urlset" else "sitemap"
+    entries = "".join(f"<{tag}><loc>{url}</loc></{tag}>" for url in urls)
+    space = "http://www.sitemaps.org/schemas/sitemap/0.9"
+    body = f'<?xml version="1.0"?><{kind} xmlns="{space}">{entries}</{kind}>'
+    return Answer(body, headers={"Content-Type": "application/xml"})
+
+
+@pytest.mark.parametrize("middlewares", [{}, NO_MIDDLEWARES], ids=["on", "off"])
+def test_sitemaps(site: Site, world: World, tmp_path: Path, middlewares: dict[str, Any]) -> None:
+    """A sitemap is a page like any other, and what it lists are links."""
+    pages = ["http://example.test/1", "http://EXAMPLE.test:80/1#again", "http://evil.test/2"]
+    pages += ["http://a.example.test/3", "http://example.test/private/4"]
+    packed = gzip.compress(str(sitemap("urlset", *pages).body).encode())
+    maps = ["http://example.test/map.xml.gz", "http://evil.test/map.xml"]
+    world.pages = {
+        "example.test/robots.txt": "\n".join(
+            f"Sitemap: http://{host}/index.xml" for host in ("example.test", "evil.test")
+        ),
+        "example.test/index.xml": sitemap("sitemapindex", *maps, "http://example.test/moved.xml"),
+        "example.test/map.xml.gz": Answer(packed, headers={"Content-Type": "application/gzip"}),
+        "example.test/moved.xml": redirect("http://evil.test/moved.xml"),
+    }
+    project = project_at(site, tmp_path / "p", FOCUS_EXCLUDED=["/private/*"], **middlewares)
+    run = project.crawl("maps")
+
+    assert sorted(asked(site)) == [
+        "a.example.test/3",
+        *("example.test/1", "example.test/index.xml", "example.test/map.xml.gz"),
+        *("example.test/moved.xml", "example.test/robots.txt"),
+    ]
+    found = run.stats.get("focus/refused/offsite", 0) + run.stats.get("offsite/filtered", 0)
+    assert found == 5
+    assert run.stats["focus/refused/excluded"] == 1
+    assert run.stats["focus/refused/duplicate"] == 1
+    assert run.reason == "finished"
+
+
+def test_canonical_links_and_pages_that_refresh(site: Site, world: World, tmp_path: Path) -> None:
+    """A canonical link is a link; one to the page itself is known, however it is spelt."""
+
+    def canonical(url: str) -> str:
+        return f'<html><head><link rel="canonical" href="{url}">'
+
+    refresh = '<html><head><meta http-equiv="refresh" content="0; url={}">'
+    world.pages = {
+        "example.test/": links("/self", "/spelt", "/moved", "/out", "/again", "/round"),
+        "example.test/self": canonical("/self"),
+        "example.test/spelt": canonical("http://EXAMPLE.test:80/./spelt#top"),
+        "example.test/moved": canonical("http://example.test/home"),
+        "example.test/out": canonical("http://evil.test/out"),
+        "example.test/again": refresh.format("http://EXAMPLE.test:80/again"),
+        "example.test/round": refresh.format("/round-2"),
+        "example.test/round-2": refresh.format("http://evil.test/round"),
+    }
+    project = project_at(site, tmp_path / "p", FOCUS_DOMAINS=["example.test"], REDIRECT_MAX_TIMES=3)
+    run = project.crawl("canonical", "url=http://example.test/")
+
+    found = [page.removeprefix("example.test/") for page in asked(site)]
+    once = ["", "home", "moved", "out", "round", "round-2", "self", "spelt"]
+    assert sorted(found) == ["", *["again"] * 4, *once[1:]]
+    assert run.stats["focus/refused/offsite"] == 2
+    assert run.stats["focus/refused/duplicate"] == 2
+    assert run.reason == "finished"
