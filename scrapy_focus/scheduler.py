@@ -23,6 +23,7 @@ from scrapy_focus.engine import Timer
 from scrapy_focus.exceptions import FocusError, FrontierBusy, FrontierError
 from scrapy_focus.frontier import Ending, Outcome
 from scrapy_focus.names import in_log
+from scrapy_focus.notes import keep_facets, load_facets
 from scrapy_focus.opening import Crawl, open_crawl, reopen_frontier
 from scrapy_focus.watcher import Watcher
 from scrapy_focus.writer import Writer
@@ -134,6 +135,9 @@ class Scheduler(BaseScheduler):
         self._count = crawl.stats.inc_value  # looking it up takes as long as what it does
         self._writer = Writer(crawl.frontier, self._on_added, self._on_settled, self._on_refused)
         self._door = Door(crawl, self._writer, self._recent, self._on_entered)
+        self._facets = crawl.settings.traps.facets
+        if self._facets:
+            load_facets(self._facets, crawl.frontier)
         crawl.twins.attach(crawl.frontier, self._writer)
         crawl.engine.seeds.offered = self._door.offered
         crawl.engine.quiet = lambda: not crawl.gate and self._is_quiet(self._clock())
@@ -437,6 +441,8 @@ class Scheduler(BaseScheduler):
             self._frontier.beat(elapsed, now)
             if ending:
                 self._frontier.renew(ending, now + self._lease_time)
+        if self._facets:
+            keep_facets(self._facets, self._frontier)
         self._beaten += elapsed
         # This process was stopped for longer than its leases: others have been there since.
         lost = [f.request for f in flights if f.lease.until <= now]
@@ -515,6 +521,8 @@ class Scheduler(BaseScheduler):
                 self._write(now)
                 frontier.beat(time.monotonic() - self._beaten, now)
                 self._beaten = time.monotonic()
+                if self._facets:
+                    keep_facets(self._facets, frontier)
             self._say_goodbye(reason)
             frontier.close(reason, finished=reason == "finished", now=now)
             self._reason = reason

@@ -11,8 +11,10 @@ from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
 from scrapy_focus.commands.keys import request_of
 from scrapy_focus.commands.text import masked, shown, span
+from scrapy_focus.decisions.facets import count_in, part_of
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host, twin_of
 from scrapy_focus.frontier.listing import Place, find_place, find_urls, read_note
+from scrapy_focus.notes import facet_note
 from scrapy_focus.opening import build_scope
 from scrapy_focus.settings import read_settings
 from scrapy_focus.twins import NOTE, OUTSIDE, hosts_in
@@ -66,12 +68,14 @@ class Judge:
             host = _host(request.url)
             refused: str | None = self._scope.refuse(request.url, host)
             rule = self._scope.explain(request.url, host) + self._by_www(request.url, host or "")
-            # Facets are counted by each run for itself: only a shape can be judged here.
             if not refused and (shape := self._traps.explain(request.url, now)):
                 refused = f"trap_{self._traps.refuse(request.url, now)}"
                 rule += f" {shape}"
             key = self._identity.fingerprint(request)
             found = [(job, row) for job in jobs if db for row in find_urls(db, job.id, key)]
+            new = db and not found and not refused
+            if new and (many := self._by_facets(db, request.url, jobs)):
+                refused, rule = "trap_facets", f"{rule} {many}"
             if self._json:
                 known = [json.loads(views.url_json(job, row)) for job, row in found]
                 document = {"url": masked(request.url), "key": key.hex(), "refused": refused}
@@ -84,6 +88,15 @@ class Judge:
                 words.append("No crawl knows it yet: it would be taken.")
             words += (_fate(db, job, row, now) for job, row in found if db)
             yield " ".join(words)
+
+    def _by_facets(self, db: Database | None, url: str, jobs: Sequence[Job]) -> str | None:
+        """The cap on facets, as of what the jobs have counted, if a URL is over it."""
+        path = self._traps.faceted(url)
+        if path is None or db is None:
+            return None
+        name = facet_note(part_of(path))
+        numbers = [count_in(path, read_note(db, job.id, name)) for job in jobs]
+        return self._traps.explain_facets(max(numbers, default=0))
 
     def _by_www(self, url: str, host: str) -> str:
         """What :setting:`FOCUS_WWW` has to do with a URL, if anything."""
