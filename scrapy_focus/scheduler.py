@@ -441,8 +441,6 @@ class Scheduler(BaseScheduler):
             self._frontier.beat(elapsed, now)
             if ending:
                 self._frontier.renew(ending, now + self._lease_time)
-        if self._facets:
-            keep_facets(self._facets, self._frontier)
         self._beaten += elapsed
         # This process was stopped for longer than its leases: others have been there since.
         lost = [f.request for f in flights if f.lease.until <= now]
@@ -456,6 +454,8 @@ class Scheduler(BaseScheduler):
         if self._engine.closing:
             waiting = [f.request for f in flights if f.reached and not f.left]
             self._engine.drop_queued(waiting)
+        if self._facets:
+            keep_facets(self._facets, self._frontier)
 
     def _on_sweep(self) -> None:
         """Clear old generations away, a little at a time."""
