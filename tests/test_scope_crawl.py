@@ -180,6 +180,7 @@ def asked(site: Site) -> list[str]:
 def test_nothing_leaves_the_scope(
     site: Site, world: World, tmp_path: Path, by: dict[str, Any], middlewares: dict[str, Any]
 ) -> None:
+    """scrapy#15, scrapy#1042: nor by a redirect; scrapy#184, scrapy#477: nor by looking alike."""
     hops = [f"/link-{way}" for way in WAYS]
     world.pages = {
         "example.test/": links(*INSIDE, *OUTSIDE, *hops, "/two-hops", "/retry"),
@@ -381,6 +382,47 @@ def test_a_port_in_the_domains(
     assert run.returncode == 1
     assert site.log == []
     assert f"{name}: 'example.test:8080'" in messages(run.log, "ERROR")
+
+
+def test_hosts_in_other_spellings(site: Site, world: World, tmp_path: Path) -> None:
+    """crawlee-python#2144: punycode, a root dot and brackets, in settings and in links. A host has
+    one pace, one share of the budget and one robots.txt a port, however it is spelt."""
+    names = ["bücher.test", "dot.test.", "[::1]", "127.1"]
+    world.pages = {
+        "start.test/": links(
+            *(f"http://{host}/{n}" for host in ("xn--bcher-kva.test", "BÜCHER.test") for n in "12"),
+            *("http://b%C3%BCcher.test:8080/3", "http://dot.test/1", "http://DOT.test./2"),
+            *("http://[::1]/1", "http://[0:0::1]:8080/2", "http://[::2]/1"),
+            *("http://2130706433/1", "http://127.0.0.1:8080/2", "http://127.0.0.2/1"),
+            *("http://xn--bcher-kva.test./4", "http://a.dot.test./3", "http://dottest/"),
+        )
+    }
+    project = project_at(
+        site,
+        tmp_path / "p",
+        FOCUS_DOMAINS=["start.test", *names],
+        FOCUS_MAX_PAGES_PER_HOST=3,
+        CONCURRENT_REQUESTS_PER_DOMAIN=1,
+        DOWNLOAD_DELAY=0.01,
+    )
+    run = project.crawl("follow", "url=http://start.test/")
+
+    assert run.stats["focus/refused/offsite"] == 3
+    assert run.stats["focus/refused/duplicate"] == 2
+    hosts = project.rows(
+        "SELECT q.host, h.name, q.pages, q.waiting FROM queues AS q JOIN hosts AS h"
+        " ON h.id = q.pace ORDER BY q.host"
+    )
+    assert hosts == [
+        ("127.0.0.1", "127.0.0.1", 2, 0),
+        ("::1", "::1", 2, 0),
+        ("a.dot.test", "a.dot.test", 1, 0),
+        ("dot.test", "dot.test", 2, 0),
+        ("start.test", "start.test", 1, 0),
+        ("xn--bcher-kva.test", "xn--bcher-kva.test", 3, 1),
+    ]
+    assert run.reason == "focus_max_pages_per_host"
+    assert all(busy == 1 for busy in site.busiest.values())
 
 
 def test_domains_wider_than_allowed_domains(site: Site, tmp_path: Path) -> None:
