@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
@@ -16,27 +16,23 @@ from scrapy_focus.decisions.hosts import InvalidHost, canonical_host, twin_of
 from scrapy_focus.frontier.listing import Place, find_place, find_urls, read_note
 from scrapy_focus.notes import facet_note
 from scrapy_focus.opening import build_scope
-from scrapy_focus.settings import read_settings
 from scrapy_focus.twins import NOTE, OUTSIDE, hosts_in
 
 if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
-
     from scrapy_focus.decisions.scope import Scope
     from scrapy_focus.decisions.traps import Traps
     from scrapy_focus.dupefilter import DupeFilter
     from scrapy_focus.frontier.database import Database
     from scrapy_focus.frontier.listing import UrlRow
     from scrapy_focus.frontier.report import Job
+    from scrapy_focus.settings import FocusSettings
 
 
-def judge(crawler: Crawler, identity: DupeFilter, *, as_json: bool) -> Judge:
-    """What a crawl with these settings decides by; ``allowed_domains`` is the one of the class.
+def judge(settings: FocusSettings, identity: DupeFilter, *, as_json: bool) -> Judge:
+    """What a crawl with these settings decides by.
 
-    :raises scrapy_focus.exceptions.SettingError: on a setting that cannot be used
+    :raises scrapy_focus.exceptions.SettingError: on a domain or a pattern that cannot be used
     """
-    spider: Any = crawler.spidercls
-    settings = read_settings(crawler.settings, spider, {})
     scope = build_scope(settings)
     return Judge(scope, settings.www, settings.traps, identity, as_json=as_json)
 
