@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
-from scrapy_focus.exceptions import Drop
+from scrapy_focus.exceptions import Drop, FrontierBusy
 from scrapy_focus.flights import Flight
 from scrapy_focus.frontier import Ending, Outcome
 from scrapy_focus.intake import check_values
@@ -111,9 +112,14 @@ class Door:
             candidate = crawl.intake.hop(request, source, fingerprint)
         else:
             candidate = crawl.intake.link(request, fingerprint, crawl.clock())
-        self.check_scope(request, candidate, hop=source is not None)
+        # In doubt it comes in: the scope is asked again before it is handed out.
+        with suppress(FrontierBusy):
+            if source:
+                self._check_hop(request, candidate, source.lease.candidate)
+            else:
+                self.check_scope(request, candidate, hop=False)
         crawl.chain.enter(candidate, request)
-        if not candidate.seed:
+        if source or not candidate.seed:
             self._check_traps(candidate)
         check_values(candidate)
         self._pack(request, candidate, chain=source is not None)
@@ -145,17 +151,33 @@ class Door:
         flight.retry = candidate
         self._stats.inc_value("focus/retried")
 
+    def _check_hop(self, request: Request, candidate: Candidate, before: Candidate) -> None:
+        twins = self._crawl.twins
+        try:
+            twins.follow(before, candidate)
+            self.check_scope(request, candidate, hop=True)
+        except Drop as drop:
+            if before.seed:
+                rule = f"{in_log(request.url)}: {drop.reason}."
+                if drop.reason != "www":
+                    rule = self._crawl.scope.explain(candidate.url, candidate.host, candidate.depth)
+                self._name_seed(request, f"{rule} {twins.advice(before.host, candidate.host)}")
+            raise
+
     def check_scope(self, request: Request, candidate: Candidate, *, hop: bool) -> None:
         """Scope is no plugin: what a deleted line could remove would be no boundary.
 
         :raises scrapy_focus.Drop: if the candidate is out of it
         """
-        reason = self._crawl.scope.refuse(
+        reason: str | None = self._crawl.scope.refuse(
             candidate.url,
             candidate.host,
             candidate.depth,
             allow_offsite=not hop and bool(request.meta.get("allow_offsite")),
         )
+        if reason:
+            where = candidate.url, candidate.host, candidate.depth
+            reason = self._crawl.twins.reconsider(reason, *where)
         if reason:
             raise Drop(reason)
 
@@ -239,7 +261,11 @@ class Door:
         """The frontier knew a candidate already."""
         self._objects.pop((candidate.key, candidate.copy), None)
         # A resumed run reads its start requests again: that refuses nothing.
-        self._stats.inc_value("focus/known_seeds" if candidate.seed else "focus/refused/duplicate")
+        self._stats.inc_value(
+            "focus/known_seeds"
+            if candidate.seed and not candidate.charged
+            else "focus/refused/duplicate"
+        )
 
     def leave(self, lease: Lease, now: float) -> Flight | None:
         """The flight of a lease, or ``None`` where it cannot be handed out: the lease is
@@ -258,6 +284,8 @@ class Door:
             return Flight(lease, request, now)
         except Drop as drop:
             outcome = self._drop(lease, drop.reason)
+        except FrontierBusy:
+            outcome = Outcome(lease, Ending.RELEASED, fetched=False)
         except Unreadable as error:
             self._stats.inc_value("focus/unreadable")
             logger.error(

@@ -91,7 +91,7 @@ class Intake:
 
     def hop(self, request: Request, flight: Flight, fingerprint: bytes) -> Candidate:
         """Where a page in flight redirected to: part of the same page, so it keeps its depth,
-        discovery time, score and priority, and the budget has paid for it.
+        discovery time, score and priority, is a seed if that was one, and the budget has paid.
 
         :raises scrapy_focus.Drop: if its URL cannot be used
         """
@@ -105,7 +105,6 @@ class Intake:
             # Not the focus_key that meta has copied: that is the source's.
             key=fingerprint,
             copy=self._hop_copy(request, fingerprint, before.copy),
-            seed=False,
             priority=request.priority if self._redirect_adjusts else before.priority,
             ready_at=0.0,
             attempts=0,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_focus.clock import Clock
 from scrapy_focus.components import build_chain, build_dupefilter, build_policy
+from scrapy_focus.decisions.hosts import twin_of
 from scrapy_focus.decisions.politeness import Rates
 from scrapy_focus.decisions.scope import InvalidScope, Scope
 from scrapy_focus.ends import first_lines
@@ -24,6 +25,7 @@ from scrapy_focus.location import Location, find
 from scrapy_focus.pacer import Pacer
 from scrapy_focus.requests import RequestStorage
 from scrapy_focus.settings import FocusSettings, read_settings
+from scrapy_focus.twins import Twins
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -63,6 +65,7 @@ class Crawl:
     flights: Flights
     gate: RobotsGate
     intake: Intake
+    twins: Twins
 
     @property
     def needs_depth(self) -> bool:
@@ -119,6 +122,7 @@ def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
         flights=flights,
         gate=RobotsGate(crawler.settings.getbool("ROBOTSTXT_OBEY") and bool(engine)),
         intake=intake,
+        twins=Twins(settings.www, scope),
     )
     if not tool:
         _say_hello(crawl)
@@ -229,14 +233,36 @@ def _say_hello(crawl: Crawl) -> None:
             "JOBDIR has a frontier of its own: it shares no host's pace with other jobs.",
             extra=extra,
         )
-    allowed = getattr(crawl.spider, "allowed_domains", None)
-    if allowed and crawl.settings.domains_setting == "FOCUS_DOMAINS":
-        narrow = Scope([domain for domain in allowed if isinstance(domain, str)])
-        wide = [d for d in crawl.settings.domains if narrow.refuse(f"http://{d}/", d)]
-        if wide:
-            logger.warning(
-                "FOCUS_DOMAINS admits %s, which allowed_domains does not: Scrapy's "
-                "OffsiteMiddleware will still refuse it. Widen allowed_domains too.",
-                ", ".join(wide),
-                extra=extra,
-            )
+    _warn_of_offsite(crawl)
+
+
+def _warn_of_offsite(crawl: Crawl) -> None:
+    """Scrapy's OffsiteMiddleware has a scope of its own."""
+    allowed = getattr(crawl.spider, "allowed_domains", None) or ()
+    narrow = Scope(list(filter(_is_domain, allowed)))
+    domains, extra = crawl.scope.domains, {"spider": crawl.spider}
+    wide = sorted(d for d in domains if narrow.refuse(f"http://{d}/", d))
+    if wide and crawl.settings.domains_setting == "FOCUS_DOMAINS":
+        logger.warning(
+            "FOCUS_DOMAINS admits %s, which allowed_domains does not: Scrapy's "
+            "OffsiteMiddleware will still refuse it. Widen allowed_domains too.",
+            ", ".join(wide),
+            extra=extra,
+        )
+    twins = map(twin_of, domains) if crawl.settings.www == "add" else ()
+    if shut := sorted(t for t in twins if t and narrow.refuse(f"http://{t}/", t)):
+        logger.warning(
+            'FOCUS_WWW is "add", but Scrapy\'s OffsiteMiddleware will still refuse links to %s, '
+            "which allowed_domains does not admit. Widen it, and name what is in scope in "
+            "FOCUS_DOMAINS.",
+            ", ".join(shut),
+            extra=extra,
+        )
+
+
+def _is_domain(entry: object) -> bool:
+    """Whether it is one of ``allowed_domains`` that means something."""
+    try:
+        return bool(Scope([entry]))  # type: ignore[list-item]
+    except InvalidScope:
+        return False

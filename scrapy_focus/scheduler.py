@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from scrapy_focus.engine import Timer
 from scrapy_focus.exceptions import FocusError, FrontierBusy, FrontierError
 from scrapy_focus.frontier import Ending, Outcome
 from scrapy_focus.names import in_log
+from scrapy_focus.notes import keep_facets, load_facets
 from scrapy_focus.opening import Crawl, open_crawl, reopen_frontier
 from scrapy_focus.watcher import Watcher
 from scrapy_focus.writer import Writer
@@ -133,6 +135,10 @@ class Scheduler(BaseScheduler):
         self._count = crawl.stats.inc_value  # looking it up takes as long as what it does
         self._writer = Writer(crawl.frontier, self._on_added, self._on_settled, self._on_refused)
         self._door = Door(crawl, self._writer, self._recent, self._on_entered)
+        self._facets = crawl.settings.traps.facets
+        if self._facets:
+            load_facets(self._facets, crawl.frontier)
+        crawl.twins.attach(crawl.frontier, self._writer)
         crawl.engine.seeds.offered = self._door.offered
         crawl.engine.quiet = lambda: not crawl.gate and self._is_quiet(self._clock())
         self._others = crawl.frontier.start == "joined"
@@ -461,6 +467,8 @@ class Scheduler(BaseScheduler):
         if self._engine.closing:
             waiting = [f.request for f in flights if f.reached and not f.left]
             self._engine.drop_queued(waiting)
+        if self._facets:
+            keep_facets(self._facets, self._frontier)
 
     def _on_sweep(self) -> None:
         """Clear old generations away, a little at a time."""
@@ -527,6 +535,8 @@ class Scheduler(BaseScheduler):
                 self._write(now)
                 frontier.beat(time.monotonic() - self._beaten, now)
                 self._beaten = time.monotonic()
+                if self._facets:
+                    keep_facets(self._facets, frontier)
             self._say_goodbye(reason)
             frontier.close(reason, finished=reason == "finished", now=now)
             self._reason = reason
@@ -563,6 +573,7 @@ class Scheduler(BaseScheduler):
         try:
             self._frontier = reopen_frontier(self._crawl)
             self._writer.attach(self._frontier)
+            self._crawl.twins.attach(self._frontier, self._writer)
             taken = self._door.enter(request)
             self._writer.flush(self._clock())
             self._frontier.close(
@@ -582,11 +593,16 @@ class Scheduler(BaseScheduler):
         if urlsplit(hops[0]).path == "/robots.txt" and request.meta.get("dont_obey_robotstxt"):
             return None
         try:
-            host = canonical_host(request.url)
+            host, before = canonical_host(request.url), canonical_host(hops[-1])
         except InvalidHost:
             return "invalid"
+        if crawl.twins.forbids(before, host):
+            return "www"
         admitted = len(hops) == 1 and bool(request.meta.get("allow_offsite"))
-        return crawl.scope.refuse(request.url, host, allow_offsite=admitted)
+        reason = crawl.scope.refuse(request.url, host, allow_offsite=admitted)
+        with suppress(FrontierBusy):
+            return crawl.twins.reconsider(reason, request.url, host)
+        return reason
 
     def _on_stopped(self) -> None:
         """Warn of a run without seeds, after the stats have counted the run's own warnings."""

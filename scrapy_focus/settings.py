@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "FOCUS_DOMAINS": None,
     "FOCUS_INCLUDED": [],
     "FOCUS_EXCLUDED": [],
+    "FOCUS_WWW": "strict",
     "FOCUS_CANONICAL": [],
     "FOCUS_TRAPS": {},
     "FOCUS_PACE_BY": "host",
@@ -65,6 +66,7 @@ class FocusSettings:
     domains_setting: str
     included: tuple[str, ...]
     excluded: tuple[str, ...]
+    www: str
     forms: Forms
     traps: Traps
     groups: Groups
@@ -116,6 +118,7 @@ def read_settings(
         domains_setting=domains_setting,
         included=read("FOCUS_INCLUDED", _strings),
         excluded=read("FOCUS_EXCLUDED", _strings),
+        www=read("FOCUS_WWW", _choice("strict", "add", "never")),
         forms=read("FOCUS_CANONICAL", read_forms),
         traps=read("FOCUS_TRAPS", read_traps),
         groups=read("FOCUS_PACE_BY", _groups),

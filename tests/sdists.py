@@ -1,4 +1,5 @@
-"""Test data of other projects, from the sdists that they publish; fetched when it is needed."""
+"""Test data of other projects, and one of their parsers, as they publish them; fetched when it is
+needed."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,6 +31,20 @@ def fetch(project: str, version: str, digest: str | None = None) -> Path:
     if digest is not None:
         assert sha256(sdist.read_bytes()).hexdigest() == digest
     return sdist
+
+
+def installed(project: str, version: str) -> Path:
+    """A folder of its own with a release that is built for this Python, to import it from."""
+    folder = CACHE / f"{project}-{version}-{sys.implementation.cache_tag}"
+    if not folder.exists():
+        CACHE.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as place:
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            command += ["--only-binary", ":all:", "--target", f"{place}/it"]
+            subprocess.run([*command, f"{project}=={version}"], check=True)
+            with suppress(OSError):  # another test has been faster
+                Path(place, "it").replace(folder)
+    return folder
 
 
 def read(sdist: Path, name: str) -> bytes:

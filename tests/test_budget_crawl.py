@@ -68,6 +68,7 @@ def pages(site: Site, host: str | None = None) -> set[str]:
 
 
 def test_pages_are_exact_and_a_larger_budget_goes_on(tmp_path: Path) -> None:
+    """scrapy#1651: a budget of 10 is 10, however many requests are in flight at once."""
     with Site(Flaky()) as site:
         project = Project(
             tmp_path / "p",

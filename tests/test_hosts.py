@@ -15,9 +15,11 @@ from twisted.web.client import URI
 
 from scrapy_focus.decisions.hosts import (
     InvalidHost,
+    are_twins,
     canonical_host,
     canonical_name,
     is_within,
+    twin_of,
 )
 
 LABEL_63 = "a" * 63
@@ -419,3 +421,29 @@ def test_is_within_compares_whole_labels(host: str, domain: str) -> None:
 def test_fast_and_slow_path_agree(name: str) -> None:
     assert canonical_host(f"http://{name}/") == canonical_name(name) == name
     assert canonical_host(f"http://{name.upper()}./") == name
+
+
+@pytest.mark.parametrize(
+    ("host", "twin"),
+    [
+        ("example.com", "www.example.com"),
+        ("www.example.com", "example.com"),
+        ("a.b.example", "www.a.b.example"),
+        ("xn--bcher-kva.example", "www.xn--bcher-kva.example"),
+        ("www.www.example.com", "www.example.com"),
+        ("wwwexample.com", "www.wwwexample.com"),
+        ("www.com", ""),
+        ("localhost", ""),
+        ("www.localhost", ""),
+        ("127.0.0.1", ""),
+        ("::1", ""),
+        ("www.1.2.3.4", ""),
+        (".".join(["a" * 62] * 4), ""),
+        ("", ""),
+    ],
+)
+def test_twins(host: str, twin: str) -> None:
+    assert twin_of(host) == twin
+    assert are_twins(host, twin) is are_twins(twin, host) is bool(twin)
+    assert not are_twins(host, host)
+    assert not are_twins(host, "other.example")

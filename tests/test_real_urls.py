@@ -3,7 +3,9 @@ tests, and 100,025 URLs of popular pages."""
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
@@ -15,7 +17,8 @@ from w3lib.url import canonicalize_url
 from scrapy_focus.decisions.canonical import DEFAULT, RULES, Forms
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
 from scrapy_focus.decisions.traps import Traps
-from tests.sdists import fetch, read
+from tests.sdists import fetch, installed, read
+from tests.test_canonical import meaning
 
 # What the URL standard refuses and DNS is asked for: a label in Punycode that decodes to nothing.
 BAD_PUNYCODE = {
@@ -121,3 +124,69 @@ def test_popular_urls(popular: list[str]) -> None:
         assert forms.setdefault(canonical, coarser) == coarser
     assert lost < 20
     assert len(forms) > 99_000
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """What the URL standard makes of a URL, by the parser of Node.js; empty if it refuses it."""
+    monkeypatch.syspath_prepend(str(installed("can_ada", "3.0.0")))
+    can_ada = importlib.import_module("can_ada")
+
+    def href(url: str) -> str:
+        try:
+            return str(can_ada.parse(url).href)
+        except ValueError:
+            return ""
+
+    return href
+
+
+def test_what_has_one_key_is_one_url(browser: Callable[[str], str], popular: list[str]) -> None:
+    """To whoever reads it as the URL standard says: what a browser would ask for differs at most
+    by how a letter is encoded, and by the order of parameters with different names."""
+    given = [(case.get("base") or "", case["input"]) for case in web_cases()]
+    variants = [spelling(url) for url in popular[::40] for spelling in SPELLINGS]
+    keys: dict[str, dict[Any, str]] = {}
+    merged = 0
+    for base, line in [*given, *(("", line) for line in [*popular, *variants])]:
+        try:
+            url = Request(urljoin(base, line)).url
+        except ValueError:
+            continue
+        href = browser(url)
+        # No other is taken in.
+        if host(url) and href.startswith("http"):
+            keys.setdefault(DEFAULT(url), {})[href] = url
+    for key, found in keys.items():
+        first, *others = found
+        merged += len(others)
+        for other in others:
+            assert meaning(first) == meaning(other), (key, found)
+    assert len(keys) > 100_000
+    assert merged > 5_000, "there is something to be wrong about"
+
+
+def swapped(url: str) -> str:
+    """Two parameters with their places changed."""
+    before, mark, query = url.partition("?")
+    first, _, rest = query.partition("&")
+    return f"{before}?{rest}&{first}" if mark and rest else url
+
+
+#: Ways in which a URL may be written, or may be another one.
+SPELLINGS: list[Callable[[str], str]] = [
+    swapped,
+    lambda url: url.replace("e", "%65"),
+    lambda url: url.replace("%2F", "/"),
+    lambda url: url.replace("%20", "+"),
+    lambda url: url.replace("~", "%7e"),
+    lambda url: url.replace("=&", "&"),
+    lambda url: url.replace("/", "//").replace("////", "//", 1),
+    lambda url: url.replace("?", "/./?"),
+    lambda url: url.removesuffix("/"),
+    lambda url: url + "#top",
+    lambda url: url + "?",
+    lambda url: url.swapcase(),
+    lambda url: url.replace(";", "%3B"),
+    lambda url: url.replace("www.", ""),
+]

@@ -92,6 +92,98 @@ def test_one_name_on_both_sides_crawlee_python_2144(domain: str, url: str) -> No
     assert refuse(Scope([domain, "other.example"]), "http://not.example/") == "offsite"
 
 
+#: A host that is in scope, and one that is not, in the words of whoever tries to tell a filter
+#: from the machine that it connects to. What is refused as invalid cannot be read alike by all.
+TRICKS: list[tuple[str, str | None]] = [
+    ("http://example.com:80/docs/", None),
+    ("https://example.com:8443/docs/", None),
+    ("http://EXAMPLE.com:00080/docs/", None),
+    ("http://user@example.com/docs/", None),
+    ("http://user:pass@example.com:8080/docs/", None),
+    ("http://evil.example@example.com/docs/", None),
+    ("http://evil.example:80@example.com/docs/", None),
+    ("http://evil.example@user@example.com/docs/", None),
+    ("http://user@example.com@evil.example/docs/", "offsite"),
+    ("http://evil.example\\@example.com/docs/", "invalid"),
+    ("http://example.com\\@evil.example/docs/", "invalid"),
+    ("http://e%78ample.com/docs/", None),
+    ("http://ｅxample.com/docs/", None),
+    ("http://example。com/docs/", None),
+    ("http://exam\tple.com/docs/", None),
+    ("http://example.com:99999/docs/", "invalid"),
+    ("http://example.com:80:80/docs/", "invalid"),
+    ("http://example.com@evil.example/docs/", "offsite"),
+    ("http://example.com:80@evil.example/docs/", "offsite"),
+    ("http://example.com:pass@evil.example:80/docs/", "offsite"),
+    ("http://example.com%40evil.example/docs/", "invalid"),
+    ("http://evil.example%2F.example.com/docs/", "invalid"),
+    ("http://evil.example%00.example.com/docs/", "invalid"),
+    ("http://evil.example%23.example.com/docs/", "invalid"),
+    ("http://evil.example\\.example.com/docs/", "invalid"),
+    ("http://evil.example?.example.com/docs/", "offsite"),
+    ("http://evil.example#.example.com/docs/", "offsite"),
+    ("http://evil.example;.example.com/docs/", "invalid"),
+    ("http://evil.example/?host=example.com/docs/", "offsite"),
+    ("http://evil.example/docs/?@example.com/docs/", "offsite"),
+    ("http://evil.example/docs/#@example.com/docs/", "offsite"),
+    ("http://evil.example//example.com/docs/", "offsite"),
+    ("http://evilexample.com/docs/", "offsite"),
+    ("http://evil-example.com/docs/", "offsite"),
+    ("http://example.com.evil.example/docs/", "offsite"),
+    ("http://example.com-evil.example/docs/", "offsite"),
+    ("http://example.comevil/docs/", "offsite"),
+    ("http://example/docs/", "offsite"),
+    ("http://.example.com/docs/", "invalid"),
+    ("http://example..com/docs/", "invalid"),
+    ("http://example.com../docs/", "invalid"),
+    ("http:///example.com/docs/", "invalid"),
+    ("http:example.com/docs/", "invalid"),
+    ("//example.com/docs/", "invalid"),
+    ("example.com/docs/", "invalid"),
+    # Letters that look alike.
+    ("http://ехample.com/docs/", "offsite"),
+    ("http://xn--example-.com/docs/", "offsite"),
+]
+
+
+@pytest.mark.parametrize(("url", "reason"), TRICKS)
+def test_tricks(url: str, reason: str | None) -> None:
+    assert refuse(Scope(["example.com"]), url) == reason
+    by_pattern = refuse(Scope(included=["example.com/docs/*"]), url)
+    assert by_pattern == ("not_included" if reason == "offsite" else reason)
+    assert (refuse(Scope(excluded=["example.com"]), url) == "excluded") is (reason is None)
+
+
+@pytest.mark.parametrize(
+    ("url", "within"),
+    [
+        ("http://[::1]/", True),
+        ("http://[::1]:8080/", True),
+        ("http://user@[::1]/", True),
+        ("http://[0:0:0:0:0:0:0:1]/", True),
+        ("http://[::0001]/", True),
+        ("http://[::ffff:127.0.0.1]/", True),
+        ("http://[::ffff:7f00:1]/", True),
+        ("http://127.1/", True),
+        ("http://0x7f.1/", True),
+        ("http://2130706433/", True),
+        ("http://0177.0.0.1/", True),
+        ("http://[::2]/", False),
+        ("http://[::1].example.com/", False),
+        ("http://[::1]@evil.example/", False),
+        ("http://[::1%25eth0]/", False),
+        ("http://::1/", False),
+        ("http://127.0.0.1.evil.example/", False),
+        ("http://evil.example/[::1]", False),
+        ("http://127.0.0.2/", False),
+        ("http://x.127.0.0.1/", False),
+    ],
+)
+def test_addresses(url: str, within: bool) -> None:
+    for scope in (Scope(["::1", "127.0.0.1"]), Scope(included=["[::1]", "127.0.0.1/*"])):
+        assert (refuse(scope, url) is None) is within
+
+
 def test_no_domains_allow_every_host() -> None:
     for url in ("http://example.com/", "http://[::1]/", "data:,x", "file:///x", "about:blank"):
         assert refuse(Scope(), url) is None
@@ -400,6 +492,49 @@ def test_allow_offsite_admits_the_host_and_nothing_else() -> None:
         assert refuse(scope, url) == ("invalid" if reason == "invalid" else "offsite")
         assert refuse(scope, url, allow_offsite=True) == reason
     assert refuse(scope, "http://other.example/docs/x", 3, allow_offsite=True) == "depth"
+
+
+# --- hosts that were brought in
+
+
+def brought_in(scope: Scope, *hosts: str) -> Scope:
+    scope.bring_in(hosts)
+    return scope
+
+
+def test_a_host_that_is_brought_in_counts_as_its_twin() -> None:
+    scope = brought_in(Scope(["www.example.com"], max_depth=2), "example.com")
+    assert refuse(scope, "http://example.com/x", 2) is None
+    assert refuse(scope, "http://example.com/x", 3) == "depth"
+    assert refuse(scope, "http://blog.example.com/") == "offsite"
+    assert "'www.example.com' is" in scope.explain("http://example.com/x", "example.com")
+    scope.bring_in(["www.other.example"])
+    assert refuse(scope, "http://www.other.example/") == "offsite", "its twin is not, either"
+    assert refuse(scope, "http://example.com/x") is None
+
+
+def test_the_patterns_of_both_names_hold_there() -> None:
+    rules = ["example.com/docs/*"], ["www.example.com/docs/a", "example.com/docs/b"]
+    scope = brought_in(Scope([], *rules), "www.example.com")
+    assert refuse(scope, "http://www.example.com/docs/c") is None
+    assert refuse(scope, "http://www.example.com/x") == "not_included"
+    for page, pattern in zip("ab", rules[1], strict=True):
+        url = f"http://www.example.com/docs/{page}"
+        assert refuse(scope, url) == "excluded"
+        assert f"excluded pattern {pattern!r}" in scope.explain(url, "www.example.com")
+
+
+def test_an_exclusion_under_its_own_name_holds_where_only_its_twin_is_in_the_domains() -> None:
+    scope = brought_in(Scope(["www.example.com"], [], ["example.com/private/*"]), "example.com")
+    assert refuse(scope, "http://example.com/private/x") == "excluded"
+    assert refuse(scope, "http://example.com/x") is None
+
+
+def test_what_no_rule_admits_is_out_however_much_is_brought_in() -> None:
+    """Both names, by an earlier run with another scope: neither leads to the other for ever."""
+    scope = brought_in(Scope(["other.example"]), "example.com", "www.example.com")
+    assert refuse(scope, "http://example.com/") == "offsite"
+    assert refuse(scope, "http://www.example.com/") == "offsite"
 
 
 # --- messages

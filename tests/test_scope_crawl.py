@@ -5,6 +5,7 @@ Names cannot be resolved here, so the site is the crawl's proxy and knows them a
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,7 @@ WAYS = ("301", "302", "303", "307", "308", "meta")
 
 SPIDERS = """
 from scrapy.exceptions import DontCloseSpider
+from scrapy.spiders import SitemapSpider
 
 
 class Leave(Spider):
@@ -96,6 +98,24 @@ class Media(Follow):
 class Ported(Follow):
     name = "ported"
     allowed_domains = ["example.test:8080"]
+
+
+class Maps(SitemapSpider):
+    name = "maps"
+    allowed_domains = ["example.test"]
+    sitemap_urls = ["http://example.test/robots.txt", "http://evil.test/seed.xml"]
+
+    def parse(self, response):
+        pass
+
+
+class Canonical(Follow):
+    name = "canonical"
+
+    def parse(self, response):
+        yield from super().parse(response)
+        for link in response.css("link[rel=canonical]::attr(href)").getall():
+            yield response.follow(link)
 
 
 class Seeds(Spider):
@@ -160,6 +180,7 @@ def asked(site: Site) -> list[str]:
 def test_nothing_leaves_the_scope(
     site: Site, world: World, tmp_path: Path, by: dict[str, Any], middlewares: dict[str, Any]
 ) -> None:
+    """scrapy#15, scrapy#1042: nor by a redirect; scrapy#184, scrapy#477: nor by looking alike."""
     hops = [f"/link-{way}" for way in WAYS]
     world.pages = {
         "example.test/": links(*INSIDE, *OUTSIDE, *hops, "/two-hops", "/retry"),
@@ -363,6 +384,47 @@ def test_a_port_in_the_domains(
     assert f"{name}: 'example.test:8080'" in messages(run.log, "ERROR")
 
 
+def test_hosts_in_other_spellings(site: Site, world: World, tmp_path: Path) -> None:
+    """crawlee-python#2144: punycode, a root dot and brackets, in settings and in links. A host has
+    one pace, one share of the budget and one robots.txt a port, however it is spelt."""
+    names = ["bücher.test", "dot.test.", "[::1]", "127.1"]
+    world.pages = {
+        "start.test/": links(
+            *(f"http://{host}/{n}" for host in ("xn--bcher-kva.test", "BÜCHER.test") for n in "12"),
+            *("http://b%C3%BCcher.test:8080/3", "http://dot.test/1", "http://DOT.test./2"),
+            *("http://[::1]/1", "http://[0:0::1]:8080/2", "http://[::2]/1"),
+            *("http://2130706433/1", "http://127.0.0.1:8080/2", "http://127.0.0.2/1"),
+            *("http://xn--bcher-kva.test./4", "http://a.dot.test./3", "http://dottest/"),
+        )
+    }
+    project = project_at(
+        site,
+        tmp_path / "p",
+        FOCUS_DOMAINS=["start.test", *names],
+        FOCUS_MAX_PAGES_PER_HOST=3,
+        CONCURRENT_REQUESTS_PER_DOMAIN=1,
+        DOWNLOAD_DELAY=0.01,
+    )
+    run = project.crawl("follow", "url=http://start.test/")
+
+    assert run.stats["focus/refused/offsite"] == 3
+    assert run.stats["focus/refused/duplicate"] == 2
+    hosts = project.rows(
+        "SELECT q.host, h.name, q.pages, q.waiting FROM queues AS q JOIN hosts AS h"
+        " ON h.id = q.pace ORDER BY q.host"
+    )
+    assert hosts == [
+        ("127.0.0.1", "127.0.0.1", 2, 0),
+        ("::1", "::1", 2, 0),
+        ("a.dot.test", "a.dot.test", 1, 0),
+        ("dot.test", "dot.test", 2, 0),
+        ("start.test", "start.test", 1, 0),
+        ("xn--bcher-kva.test", "xn--bcher-kva.test", 3, 1),
+    ]
+    assert run.reason == "focus_max_pages_per_host"
+    assert all(busy == 1 for busy in site.busiest.values())
+
+
 def test_domains_wider_than_allowed_domains(site: Site, tmp_path: Path) -> None:
     project = project_at(site, tmp_path / "p", FOCUS_DOMAINS=["www.example.test", "wide.test"])
     run = project.crawl("seeds", "urls=http://www.example.test/")
@@ -370,3 +432,69 @@ def test_domains_wider_than_allowed_domains(site: Site, tmp_path: Path) -> None:
     warning = messages(run.log, "WARNING")
     assert "FOCUS_DOMAINS admits wide.test, which allowed_domains does not" in warning
     assert asked(site) == ["www.example.test/"]
+
+
+def sitemap(kind: str, *urls: str) -> Answer:
+    tag = "url" if kind == "urlset" else "sitemap"
+    entries = "".join(f"<{tag}><loc>{url}</loc></{tag}>" for url in urls)
+    space = "http://www.sitemaps.org/schemas/sitemap/0.9"
+    body = f'<?xml version="1.0"?><{kind} xmlns="{space}">{entries}</{kind}>'
+    return Answer(body, headers={"Content-Type": "application/xml"})
+
+
+@pytest.mark.parametrize("middlewares", [{}, NO_MIDDLEWARES], ids=["on", "off"])
+def test_sitemaps(site: Site, world: World, tmp_path: Path, middlewares: dict[str, Any]) -> None:
+    """A sitemap is a page like any other, and what it lists are links."""
+    pages = ["http://example.test/1", "http://EXAMPLE.test:80/1#again", "http://evil.test/2"]
+    pages += ["http://a.example.test/3", "http://example.test/private/4"]
+    packed = gzip.compress(str(sitemap("urlset", *pages).body).encode())
+    maps = ["http://example.test/map.xml.gz", "http://evil.test/map.xml"]
+    world.pages = {
+        "example.test/robots.txt": "\n".join(
+            f"Sitemap: http://{host}/index.xml" for host in ("example.test", "evil.test")
+        ),
+        "example.test/index.xml": sitemap("sitemapindex", *maps, "http://example.test/moved.xml"),
+        "example.test/map.xml.gz": Answer(packed, headers={"Content-Type": "application/gzip"}),
+        "example.test/moved.xml": redirect("http://evil.test/moved.xml"),
+    }
+    project = project_at(site, tmp_path / "p", FOCUS_EXCLUDED=["/private/*"], **middlewares)
+    run = project.crawl("maps")
+
+    assert sorted(asked(site)) == [
+        "a.example.test/3",
+        *("example.test/1", "example.test/index.xml", "example.test/map.xml.gz"),
+        *("example.test/moved.xml", "example.test/robots.txt"),
+    ]
+    found = run.stats.get("focus/refused/offsite", 0) + run.stats.get("offsite/filtered", 0)
+    assert found == 5
+    assert run.stats["focus/refused/excluded"] == 1
+    assert run.stats["focus/refused/duplicate"] == 1
+    assert run.reason == "finished"
+
+
+def test_canonical_links_and_pages_that_refresh(site: Site, world: World, tmp_path: Path) -> None:
+    """A canonical link is a link; one to the page itself is known, however it is spelt."""
+
+    def canonical(url: str) -> str:
+        return f'<html><head><link rel="canonical" href="{url}">'
+
+    refresh = '<html><head><meta http-equiv="refresh" content="0; url={}">'
+    world.pages = {
+        "example.test/": links("/self", "/spelt", "/moved", "/out", "/again", "/round"),
+        "example.test/self": canonical("/self"),
+        "example.test/spelt": canonical("http://EXAMPLE.test:80/./spelt#top"),
+        "example.test/moved": canonical("http://example.test/home"),
+        "example.test/out": canonical("http://evil.test/out"),
+        "example.test/again": refresh.format("http://EXAMPLE.test:80/again"),
+        "example.test/round": refresh.format("/round-2"),
+        "example.test/round-2": refresh.format("http://evil.test/round"),
+    }
+    project = project_at(site, tmp_path / "p", FOCUS_DOMAINS=["example.test"], REDIRECT_MAX_TIMES=3)
+    run = project.crawl("canonical", "url=http://example.test/")
+
+    found = [page.removeprefix("example.test/") for page in asked(site)]
+    once = ["", "home", "moved", "out", "round", "round-2", "self", "spelt"]
+    assert sorted(found) == ["", *["again"] * 4, *once[1:]]
+    assert run.stats["focus/refused/offsite"] == 2
+    assert run.stats["focus/refused/duplicate"] == 2
+    assert run.reason == "finished"

@@ -72,7 +72,8 @@ def test_facets_are_counted_by_path() -> None:
 
 
 def test_what_is_counted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scrapy_focus.decisions.traps._PATHS", 2)
+    monkeypatch.setattr("scrapy_focus.decisions.facets.PARTS", 1)
+    monkeypatch.setattr("scrapy_focus.decisions.facets._PATHS", 2)
     traps = Traps({"facets": 1})
     query = "?a&b&c&d"
     assert [traps.refuse(f"{START}/{path}{query}", NOW) for path in "1123"] == [

@@ -84,3 +84,33 @@ def test_a_start_request_is_no_trap(tmp_path: Path) -> None:
         run = crawl.crawl("follow", f"url={site.url('/a' * 30)}")
         assert run.reason == "finished"
         assert site.paths() == ["/a" * 30]
+
+
+def test_facets_are_counted_over_a_kill(tmp_path: Path) -> None:
+    """What the notes of the job say counts in the next run, and ``why`` knows it."""
+
+    def answer(hit: Hit) -> Answer | str:
+        return Answer(delay=60) if hit.path == "/slow" else endless(hit)
+
+    crawl = Project(tmp_path / "p", **ADDON, FOCUS_TRAPS={"facets": 40}, FOCUS_JOB="one")
+    counted = "SELECT value FROM notes WHERE name LIKE 'facets%'"
+
+    def is_kept() -> bool:
+        # A start request is not counted.
+        kept = crawl.rows(counted) if count(site, "/list?") == 41 else []
+        return bool(kept) and kept[0][0].endswith(bytes([0, 0, 0, 40]))
+
+    with Site(answer) as site:
+        start = f"url={site.url('/slow')},{site.url('/list?a&b&c&n=0')}"
+        crawl.crawl_until(is_kept, start)
+        site.log.clear()
+        run = crawl.crawl(
+            *("follow", f"url={site.url('/list?a&b&c&n=500')}"),
+            DOWNLOAD_TIMEOUT=1,
+            RETRY_TIMES=0,
+        )
+        assert count(site, "/list?") == 1, "the start request, and nothing that it links to"
+        assert run.stats["focus/refused/trap_facets"] == 2
+        found = crawl.run("frontier", "why", site.url("/list?a&b&c&n=99"))
+        assert "the job has 40 URLs of one path that have four parameters or more" in found.log
+        assert "A crawl refuses it (trap_facets)." in found.log

@@ -14,7 +14,7 @@ from scrapy.exceptions import UsageError
 
 from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
-from scrapy_focus.commands.keys import crawler_of, identity_of, keys
+from scrapy_focus.commands.keys import crawler_of, identity_of, keys, settings_of
 from scrapy_focus.commands.text import shown
 from scrapy_focus.commands.why import judge
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_name
@@ -119,11 +119,12 @@ class Command(ScrapyCommand):
                 yield from stats(db, opts) if what == "stats" else urls(db, opts)
             return
         crawler = crawler_of(self.settings, opts.spider)
-        identity = identity_of(crawler)
+        settings = settings_of(crawler)
+        identity = identity_of(crawler, settings.forms)
         if what == "key":
             yield from keys(identity, given, as_json=opts.json)
             return
-        decide = judge(crawler, identity, as_json=opts.json)
+        decide = judge(settings, identity, as_json=opts.json)
         path = self._find(opts.frontier, crawler.settings)
         if not (opts.frontier or path.exists()):
             yield from decide.lines(given)  # no crawl has made it yet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
@@ -15,10 +15,13 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy_focus.commands.text import masked, shown
 from scrapy_focus.components import load
 from scrapy_focus.dupefilter import DupeFilter
-from scrapy_focus.settings import DEFAULTS, read_forms
+from scrapy_focus.settings import read_settings
 
 if TYPE_CHECKING:
     from scrapy.settings import Settings
+
+    from scrapy_focus.decisions.canonical import Forms
+    from scrapy_focus.settings import FocusSettings
 
 
 class Anyone(Spider):
@@ -40,16 +43,24 @@ def crawler_of(settings: Settings, spider: str | None) -> Crawler:
         raise UsageError(f"there is no spider {shown(spider)!r}", print_help=False) from None
 
 
-def identity_of(crawler: Crawler) -> DupeFilter:
-    """What a crawl asks for the key of a request.
+def settings_of(crawler: Crawler) -> FocusSettings:
+    """What a crawl would go by; ``allowed_domains`` is the one of the class.
 
     :raises scrapy_focus.exceptions.SettingError: on a setting that cannot be used
+    """
+    spider: Any = crawler.spidercls
+    return read_settings(crawler.settings, spider, {})
+
+
+def identity_of(crawler: Crawler, forms: Forms) -> DupeFilter:
+    """What a crawl asks for the key of a request.
+
+    :raises scrapy_focus.exceptions.SettingError: on a fingerprinter that cannot be used
     """
     name = "REQUEST_FINGERPRINTER_CLASS"
     fingerprinter = build_from_crawler(load(name, crawler.settings[name]), crawler)
     identity = DupeFilter(fingerprinter)
-    value = crawler.settings.get("FOCUS_CANONICAL", DEFAULTS["FOCUS_CANONICAL"])
-    identity.forms = read_forms("FOCUS_CANONICAL", value)
+    identity.forms = forms
     return identity
 
 

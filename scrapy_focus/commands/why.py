@@ -5,43 +5,46 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
 from scrapy_focus.commands.keys import request_of
 from scrapy_focus.commands.text import masked, shown, span
-from scrapy_focus.decisions.hosts import InvalidHost, canonical_host
-from scrapy_focus.frontier.listing import Place, find_place, find_urls
+from scrapy_focus.decisions.facets import count_in, part_of
+from scrapy_focus.decisions.hosts import InvalidHost, canonical_host, twin_of
+from scrapy_focus.frontier.listing import Place, find_place, find_urls, read_note
+from scrapy_focus.notes import facet_note
 from scrapy_focus.opening import build_scope
-from scrapy_focus.settings import read_settings
+from scrapy_focus.twins import NOTE, OUTSIDE, hosts_in
 
 if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
-
     from scrapy_focus.decisions.scope import Scope
     from scrapy_focus.decisions.traps import Traps
     from scrapy_focus.dupefilter import DupeFilter
     from scrapy_focus.frontier.database import Database
     from scrapy_focus.frontier.listing import UrlRow
     from scrapy_focus.frontier.report import Job
+    from scrapy_focus.settings import FocusSettings
 
 
-def judge(crawler: Crawler, identity: DupeFilter, *, as_json: bool) -> Judge:
-    """What a crawl with these settings decides by; ``allowed_domains`` is the one of the class.
+def judge(settings: FocusSettings, identity: DupeFilter, *, as_json: bool) -> Judge:
+    """What a crawl with these settings decides by.
 
-    :raises scrapy_focus.exceptions.SettingError: on a setting that cannot be used
+    :raises scrapy_focus.exceptions.SettingError: on a domain or a pattern that cannot be used
     """
-    spider: Any = crawler.spidercls
-    settings = read_settings(crawler.settings, spider, {})
-    return Judge(build_scope(settings), settings.traps, identity, as_json=as_json)
+    scope = build_scope(settings)
+    return Judge(scope, settings.www, settings.traps, identity, as_json=as_json)
 
 
 class Judge:
     """Says of URLs whether a crawl would take them, or how they stand."""
 
-    def __init__(self, scope: Scope, traps: Traps, identity: DupeFilter, *, as_json: bool) -> None:
+    def __init__(
+        self, scope: Scope, www: str, traps: Traps, identity: DupeFilter, *, as_json: bool
+    ) -> None:
         self._scope = scope
+        self._www = www
         self._traps = traps
         self._identity = identity
         self._json = as_json
@@ -54,16 +57,21 @@ class Judge:
         :param db: the frontier, if there is one
         """
         now = Clock(db.path)() if db else time.time()
+        if db and self._www == "add":
+            for job in jobs:
+                self._scope.bring_in(hosts_in(read_note(db, job.id, NOTE)))
         for request in [request_of(url) for url in urls]:
             host = _host(request.url)
             refused: str | None = self._scope.refuse(request.url, host)
-            rule = self._scope.explain(request.url, host)
-            # Facets are counted by each run for itself: only a shape can be judged here.
+            rule = self._scope.explain(request.url, host) + self._by_www(request.url, host or "")
             if not refused and (shape := self._traps.explain(request.url, now)):
                 refused = f"trap_{self._traps.refuse(request.url, now)}"
                 rule += f" {shape}"
             key = self._identity.fingerprint(request)
             found = [(job, row) for job in jobs if db for row in find_urls(db, job.id, key)]
+            new = db and not found and not refused
+            if new and (many := self._by_facets(db, request.url, jobs)):
+                refused, rule = "trap_facets", f"{rule} {many}"
             if self._json:
                 known = [json.loads(views.url_json(job, row)) for job, row in found]
                 document = {"url": masked(request.url), "key": key.hex(), "refused": refused}
@@ -76,6 +84,27 @@ class Judge:
                 words.append("No crawl knows it yet: it would be taken.")
             words += (_fate(db, job, row, now) for job, row in found if db)
             yield " ".join(words)
+
+    def _by_facets(self, db: Database | None, url: str, jobs: Sequence[Job]) -> str | None:
+        """The cap on facets, as of what the jobs have counted, if a URL is over it."""
+        path = self._traps.faceted(url)
+        if path is None or db is None:
+            return None
+        name = facet_note(part_of(path))
+        numbers = [count_in(path, read_note(db, job.id, name)) for job in jobs]
+        return self._traps.explain_facets(max(numbers, default=0))
+
+    def _by_www(self, url: str, host: str) -> str:
+        """What :setting:`FOCUS_WWW` has to do with a URL, if anything."""
+        twin = twin_of(host)
+        if not twin:
+            return ""
+        if self._www == "never":
+            return f" A redirect to it from {twin} would not be followed (FOCUS_WWW)."
+        out = self._www == "add" and self._scope.refuse(url, host) in OUTSIDE
+        if out and not self._scope.refuse(url, twin):
+            return f" That changes if a start request on {twin} redirects there (FOCUS_WWW)."
+        return ""
 
 
 def _fate(db: Database, job: Job, row: UrlRow, now: float) -> str:

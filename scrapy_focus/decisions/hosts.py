@@ -27,7 +27,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address
 from urllib.parse import unquote_to_bytes
 
-__all__ = ["InvalidHost", "canonical_host", "canonical_name", "is_within"]
+__all__ = ["InvalidHost", "are_twins", "canonical_host", "canonical_name", "is_within", "twin_of"]
 
 #: Longest host name in DNS, without the root dot (RFC 1035, section 2.3.4).
 _MAX_NAME = 253
@@ -134,6 +134,22 @@ def is_within(host: str, domain: str) -> bool:
     if host == domain:
         return True
     return bool(domain) and host.endswith("." + domain) and not _ENDS_IN_NUMBER.fullmatch(host)
+
+
+def twin_of(host: str) -> str:
+    """Return *host*, a canonical name, with ``www.`` in front, or without it if it has that.
+
+    :return: ``""`` where that makes no sense: for addresses, names without a dot, and none.
+    """
+    bare = host.removeprefix("www.")
+    if "." not in bare or len(bare) > _MAX_NAME - 4 or _ENDS_IN_NUMBER.fullmatch(bare):
+        return ""
+    return bare if bare != host else f"www.{host}"
+
+
+def are_twins(host: str, other: str) -> bool:
+    """Return whether two canonical names differ by ``www.`` in front, and by nothing else."""
+    return bool(host and other) and (twin_of(host) == other or twin_of(other) == host)
 
 
 def cleaned(url: str) -> str:

@@ -37,7 +37,7 @@ from hashlib import sha256
 from typing import Literal, TypeVar
 
 from .globs import Pattern, as_written, compiled, decoded, normalised, pieces_of, readings
-from .hosts import InvalidHost, canonical_host, canonical_name, shown
+from .hosts import InvalidHost, canonical_host, canonical_name, shown, twin_of
 
 __all__ = ["InvalidScope", "Reason", "Scope"]
 
@@ -85,6 +85,8 @@ class Scope:
         self._included = _read("included", included, _included_pattern, problems)
         self._excluded = _read("excluded", excluded, _pattern, problems)
         self.max_depth = max_depth
+        #: Hosts that count as their twins.
+        self.brought_in: frozenset[str] = frozenset()
         if isinstance(max_depth, bool) or not isinstance(max_depth, int) or max_depth < 0:
             text = f"{max_depth!r} is not a depth; write a whole number, 0 for no limit."
             problems.append(("max_depth", text))
@@ -108,11 +110,25 @@ class Scope:
         """
         if host is None:
             return "invalid"
+        reason = self._judge(url, host, depth, allow_offsite)
+        if reason and host in self.brought_in and reason in ("offsite", "not_included"):
+            # What is excluded there stays so, whatever its twin says.
+            if self._exclude and self._excluded_by(url, host):
+                return "excluded"
+            return self._judge(url, twin_of(host), depth, allow_offsite)
+        return reason
+
+    def _judge(self, url: str, host: str, depth: int, allow_offsite: bool) -> Reason | None:
         if self.domains and not allow_offsite and not self._on_site(host):
             return "offsite"
         if (self._exclude or self._include) and (reason := self._by_pattern(url, host)):
             return reason
         return "depth" if 0 < self.max_depth < depth else None
+
+    def bring_in(self, hosts: Iterable[str]) -> None:
+        """From now on, judge pages on these hosts, too, as if they were on their twins: those
+        with ``www.`` in front, or without it."""
+        self.brought_in |= frozenset(hosts)
 
     def explain(
         self, url: str, host: str | None, depth: int = 0, *, allow_offsite: bool = False
@@ -126,7 +142,9 @@ class Scope:
                 names = _some(sorted(self.domains))
                 return f"{address} is out of scope: its host {host!r} is not within {names}."
             case "excluded":
-                text = self._excluded_by(url, host or "")
+                text = self._excluded_by(url, host or "") or self._excluded_by(
+                    url, twin_of(host or "")
+                )
                 return f"{address} is out of scope: it matches the excluded pattern {text!r}."
             case "not_included":
                 texts = _some([pattern.text for pattern in self._included])
@@ -135,6 +153,11 @@ class Scope:
                 return (
                     f"{address} is out of scope: it is {depth} links from a seed, and the "
                     f"greatest depth is {self.max_depth}."
+                )
+            case None if host and self._judge(url, host, depth, allow_offsite):
+                return (
+                    f"{address} is in scope: a start request has redirected to its host, and "
+                    f"{twin_of(host)!r} is."
                 )
             case None:
                 return f"{address} is in scope."

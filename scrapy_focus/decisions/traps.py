@@ -9,11 +9,12 @@ them that comes three times in a row (``TooManyPathSegmentsDecideRule``,
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
+
+from .facets import Facets
 
 __all__ = ["CAPS", "InvalidCap", "Traps"]
 
@@ -28,8 +29,6 @@ CAPS: dict[str, tuple[int, str]] = {
 
 #: So many parameters are a choice of facets, and no identity of a page.
 _FACETS = 4
-#: For so many paths the facets are counted, for those that were met last.
-_PATHS = 10_000
 
 # Of this century and the next: calendars are followed step by step.
 _SEPARATOR = "[-/_.]"
@@ -62,7 +61,8 @@ class Traps:
         # A sequence of up to eight segments, which comes again at once.
         again = self._caps["repeats"]
         self._repeated = re.compile(rf"((?:/[^/]+){{1,8}}?)\1{{{again}}}(?=/|\Z)")
-        self._facets: OrderedDict[str, int] = OrderedDict()
+        #: ``None`` if they are not counted.
+        self.facets = Facets(self._caps["facets"]) if self._caps["facets"] else None
 
     def refuse(self, url: str, now: float) -> str | None:
         """The name of the cap that a link is over, if it is. What is let through counts.
@@ -71,9 +71,9 @@ class Traps:
         """
         before, _, query = url.partition("#")[0].partition("?")
         found = self._by_shape(before, query, now)
-        if found is None and query.count("&") >= _FACETS - 1:
-            found = self._by_number(before)
-        return found
+        if found or not self.facets or query.count("&") < _FACETS - 1:
+            return found
+        return "facets" if self.facets.refuse(before) else None
 
     def explain(self, url: str, now: float) -> str | None:
         """A sentence that names the cap that a URL is over, if it is by its shape."""
@@ -82,6 +82,18 @@ class Traps:
         if name is None:
             return None
         return f"It looks like a trap: it has more than {self._caps[name]} {CAPS[name][1]}."
+
+    def faceted(self, url: str) -> str | None:
+        """The path by which a URL counts as one of many with facets, if it does."""
+        before, _, query = url.partition("#")[0].partition("?")
+        return before if self.facets and query.count("&") >= _FACETS - 1 else None
+
+    def explain_facets(self, number: int) -> str | None:
+        """A sentence, if so many URLs with facets are no less than the cap."""
+        cap = self._caps["facets"]
+        if number < cap:
+            return None
+        return f"It looks like a trap: the job has {number} {CAPS['facets'][1]}, and takes {cap}."
 
     def _by_shape(self, before: str, query: str, now: float) -> str | None:
         caps = self._caps
@@ -96,14 +108,6 @@ class Traps:
         if caps["ahead"] and _days_ahead(path, query, now) > caps["ahead"]:
             return "ahead"
         return None
-
-    def _by_number(self, path: str) -> str | None:
-        cap = self._caps["facets"]
-        number = self._facets.pop(path, 0)
-        self._facets[path] = min(number + 1, cap)
-        if len(self._facets) > _PATHS:
-            self._facets.popitem(last=False)
-        return "facets" if 0 < cap <= number else None
 
 
 def _days_ahead(path: str, query: str, now: float) -> float:

@@ -238,6 +238,17 @@ class Frontier(ABC):
         """Add to the job's counters, e.g. what was refused at the door."""
 
     @abstractmethod
+    def note(self, name: str, value: bytes) -> None:
+        """Keep *value* with the job until it is started over, in place of what is kept under
+        this name. All runs of the job have the same notes. It is written as a whole: some
+        kilobytes are fine, megabytes are not."""
+
+    @abstractmethod
+    def noted(self, name: str) -> bytes | None:
+        """What the job keeps under a name, or ``None``. Within a transaction no other run
+        changes it until that has ended."""
+
+    @abstractmethod
     def beat(self, seconds: float, now: float) -> None:
         """Add *seconds* of crawling to what the job has used."""
 

@@ -294,6 +294,7 @@ class Jobs:
             removed += self._db.execute(_CLEAR_QUEUES, (old[0], limit - removed)).rowcount
         if removed < limit:
             self._db.execute("DELETE FROM reasons WHERE job = ?", old)
+            self._db.execute("DELETE FROM notes WHERE job = ?", old)
             self._db.execute("UPDATE jobs SET cleared = 1 WHERE id = ?", old)
         return True
 

@@ -64,6 +64,9 @@ _PLACE = (
     " WHERE q.id = (SELECT queue FROM urls WHERE id = :id)"
 )
 
+# Served by the primary key of notes.
+_NOTED = "SELECT value FROM notes WHERE job = ? AND name = ?"
+
 #: How many URLs that come before one are counted.
 _MOST = 10_000
 #: How many rows one statement walks past.
@@ -129,6 +132,13 @@ def find_urls(db: Database, job: int, key: bytes) -> list[UrlRow]:
     """The URLs of one generation of a job that have a key: several if ``dont_filter`` was set."""
     with db.reading():
         return [_shape(row) for row in db.execute(_BY_KEY, (job, key)).fetchall()]
+
+
+def read_note(db: Database, job: int, name: str) -> bytes | None:
+    """What one generation of a job keeps under a name."""
+    with db.reading():
+        found = db.one(_NOTED, job, name)
+    return found[0] if found and type(found[0]) is bytes else None
 
 
 def find_place(db: Database, row: UrlRow) -> Place:

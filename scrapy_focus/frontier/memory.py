@@ -90,6 +90,7 @@ class MemoryFrontier(Frontier):
         self._deferred: list[tuple[float, int]] = []
         self._host_pages: Counter[str] = Counter()
         self._counts = Counts()
+        self._notes: dict[str, bytes] = {}
         self._last = 0
 
     @contextmanager
@@ -356,6 +357,12 @@ class MemoryFrontier(Frontier):
         counts = self._counts.reasons.setdefault(kind, {})
         for reason, number in reasons.items():
             counts[reason] = counts.get(reason, 0) + number
+
+    def note(self, name: str, value: bytes) -> None:
+        self._notes[name] = value
+
+    def noted(self, name: str) -> bytes | None:
+        return self._notes.get(name)
 
     def beat(self, seconds: float, now: float) -> None:
         self._counts.seconds += seconds

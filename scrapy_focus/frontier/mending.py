@@ -74,6 +74,8 @@ _SMALL: dict[str, list[tuple[str, str, str]]] = {
         ),
     ],
     "reasons": [("reason", "text", "'unreadable'"), ("count", "count", "0")],
+    # Nobody asks for a note of another name, and half of a value is none.
+    "notes": [("name", "text", "NULL"), ("value", "blob", "NULL")],
     "hosts": [
         ("name", "text", "(SELECT host FROM queues WHERE pace = hosts.id)"),
         ("delay", "time", "0"),

@@ -73,6 +73,12 @@ _RENEW = "UPDATE urls SET ready_at = ? WHERE id = ? AND attempts = ? AND run = ?
 # in steps, so that no row is changed under the cursor.
 _SOME = "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
 _SET_ASIDE = "UPDATE urls SET ready_at = ?, charged = (charged IS 1) WHERE id = ?"
+_NOTE = (
+    "INSERT INTO notes (job, name, value) VALUES (?1, ?2, ?3)"
+    " ON CONFLICT (job, name) DO UPDATE SET value = ?3"
+)
+# Served by the primary key of notes.
+_NOTED = "SELECT value FROM notes WHERE job = ? AND name = ?"
 _STATES = {Ending.DONE: 1, Ending.FAILED: 2, Ending.DROPPED: 3}
 
 #: How many queues' ids are kept in memory; past it they are looked up again. How many keys are.
@@ -499,6 +505,15 @@ class SQLiteFrontier(Frontier):
     def count(self, kind: str, reasons: Mapping[str, int]) -> None:
         with self.transaction():
             self._ledger.add_reasons(kind, reasons)
+
+    def note(self, name: str, value: bytes) -> None:
+        with self.transaction():
+            self._db.execute(_NOTE, (self._job, name, value))
+
+    def noted(self, name: str) -> bytes | None:
+        found = self._db.ask(_NOTED, self._job, name)
+        # What no run has written like that is none.
+        return found[0] if found and type(found[0]) is bytes else None
 
     def beat(self, seconds: float, now: float) -> None:
         with self.transaction():

@@ -227,6 +227,19 @@ class Counting(Store):
             "dropped": {"scope": 1},
         }
 
+    def test_notes(self) -> None:
+        frontier = self.open()
+        assert frontier.noted("a") is None
+        frontier.note("a", b"one")
+        frontier.note("b", b"")
+        frontier.note("a", b"\x00\xfftwo")
+        assert (frontier.noted("a"), frontier.noted("b")) == (b"\x00\xfftwo", b"")
+        assert frontier.counts(T0) == Counts(), "they are no URLs"
+        with frontier.transaction():
+            frontier.note("a", b"three")
+            assert frontier.noted("a") == b"three"
+        assert frontier.noted("a") == b"three"
+
     def test_hosts_by_state(self) -> None:
         frontier = self.open(limits=Limits(pages_per_host=3))
         self.paces.groups = {"cooling": (9.0, 0), "busy": (0.0, 1), "empty": (9.0, 0)}

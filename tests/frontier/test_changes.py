@@ -217,6 +217,7 @@ class TestClearing(SQLiteStore):
         first = self.open()
         offer(first, *(f"{n % 7}/{n}" for n in range(number)))
         first.count("refused", {"depth": 1})
+        first.note("a", b"old")
         first.close("shutdown", finished=False, now=T0)
         return self.open(resume=False, now=T0 + 1)
 
@@ -227,6 +228,8 @@ class TestClearing(SQLiteStore):
 
     def test_in_bounded_steps(self) -> None:
         frontier = self.old(100)
+        assert frontier.noted("a") is None, "it is the other generation's"
+        frontier.note("a", b"new")
         offer(frontier, "x/1")
         left = [101]
         while frontier.clear(30, T0 + 1):
@@ -237,6 +240,7 @@ class TestClearing(SQLiteStore):
         assert take_urls(frontier) == ["x/1"]
         assert self.rows("SELECT DISTINCT job FROM queues") == [(2,)]
         assert self.rows("SELECT count(*) FROM reasons") == [(0,)]
+        assert self.rows("SELECT job, name, value FROM notes") == [(2, "a", b"new")]
         assert self.rows("SELECT id, cleared FROM jobs ORDER BY id") == [(1, 1), (2, 0)]
 
     def test_again_after_a_stop(self) -> None:

@@ -218,6 +218,11 @@ class Frontiers(RuleBasedStateMachine):
         self.memory.count("refused", {"offsite": 2, "depth": 1})
         self.sqlite.count("refused", {"offsite": 2, "depth": 1})
 
+    @rule(name=st.sampled_from("ab"), value=st.binary(max_size=3))
+    def note(self, name: str, value: bytes) -> None:
+        for frontier in (self.memory, self.sqlite):
+            frontier.note(name, value)
+
     @rule(sign=st.sampled_from([1, -1]))
     def rerank(self, sign: int) -> None:
         def rank(c: Candidate) -> float:
@@ -252,6 +257,8 @@ class Frontiers(RuleBasedStateMachine):
         self.sqlite.shed.clear()
         self.memory.shed.clear()
         assert due(self.sqlite, self.now) == due(self.memory, self.now)
+        for name in "ab":
+            assert self.sqlite.noted(name) == self.memory.noted(name)
         expected, actual = self.memory.counts(self.now), self.sqlite.counts(self.now)
         assert comparable(actual) == comparable(expected)
         assert actual.added == sum(

@@ -53,7 +53,8 @@ class TestMigrations(SQLiteStore):
         rows = schema(self.path)
         names = {(kind, name) for kind, name, *_ in rows if "autoindex" not in str(name)}
         assert names == {
-            *(("table", name) for name in ("jobs", "runs", "reasons", "hosts", "queues", "urls")),
+            *(("table", name) for name in ("jobs", "runs", "reasons", "notes")),
+            *(("table", name) for name in ("hosts", "queues", "urls")),
             *(
                 ("index", name)
                 for name in (

@@ -33,6 +33,7 @@ INDEXES = {
     (sqlite, "_SEEN"): "urls USING COVERING INDEX urls_key (job=? AND key=?)",
     (rows, "_FIND_QUEUE"): "q USING INDEX sqlite_autoindex_queues_1"
     " (job=? AND host=? AND pace=? AND owner=?)",
+    (sqlite, "_NOTED"): "notes USING PRIMARY KEY (job=? AND name=?)",
     (sqlite, "_CLAIM"): f"urls {PK}",
     (sqlite, "_LEASED"): f"urls {PK}",
     (sqlite, "_SETTLE"): f"urls {PK}",

@@ -100,6 +100,7 @@ class Malformed(SQLiteStore):
         take(frontier, 2)
         frontier.add([candidate("a/later", ready_at=T0 - 50, request=b"g", parent="a/1")], T0 - 100)
         frontier.count("refused", {"duplicate": 1})
+        frontier.note("a", b"note")
         abandon(frontier)
         self.urls = Counter(
             url for (url,) in self.rows("SELECT url FROM urls WHERE state = 0 ORDER BY id")
@@ -268,6 +269,20 @@ class TestSetAside(Malformed):
         assert crawl(self.resume(), found).unreadable == 1
         assert self.urls - found == Counter(["b/2"])
 
+    @pytest.mark.parametrize("value", ["'text'", "7", "CAST(x'eda080' AS TEXT)"])
+    def test_a_note_that_is_none_is_left_out(self, value: str) -> None:
+        self.write()
+        frontier = self.open("other")
+        frontier.note("good", b"1")
+        frontier.note("bad", b"2")
+        self.spoil(f"UPDATE notes SET value = {value} WHERE name = 'bad'")
+        if "CAST" not in value:
+            assert frontier.noted("bad") is None
+        frontier.close("shutdown", finished=False, now=T0)
+        again = self.open("other")
+        assert (again.noted("good"), again.noted("bad"), again.mended) == (b"1", None, True)
+        assert self.rows("SELECT name FROM notes") == [("a",), ("good",)]
+
     @pytest.mark.parametrize(
         "change",
         [
@@ -275,6 +290,7 @@ class TestSetAside(Malformed):
             "queues SET waiting = waiting + 1 WHERE id = 2",
             "queues SET head = NULL, head_id = NULL WHERE id = 2",
             "reasons SET reason = CAST(x'eda080' AS TEXT)",
+            "notes SET name = x'00'",
             "urls SET run = 4711, ready_at = 1e9 WHERE url = 'b/3'",
         ],
     )

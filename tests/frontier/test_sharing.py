@@ -43,6 +43,7 @@ WRITES: dict[str, Call] = {
     "touch": lambda f, _: f.touch("a", T0),
     "others": lambda f, _: f.others(T0),
     "count": lambda f, _: f.count("refused", {"depth": 1}),
+    "note": lambda f, _: f.note("a", b"x"),
     "beat": lambda f, _: f.beat(1.0, T0),
     "clear": lambda f, _: f.clear(10, T0),
     "rerank": lambda f, _: f.rerank(lambda c: 1.0),
@@ -79,6 +80,9 @@ class TestBusy(SQLiteStore):
             assert two.counts(T0).added == 1
             assert two.next_due(T0) is not None
             assert two.spent() is None
+            one.note("a", b"new")
+            assert two.noted("a") is None
+        assert two.noted("a") == b"new"
         assert two.seen(b"a/2")
 
     def test_the_same_host_is_new_to_both(self) -> None:
