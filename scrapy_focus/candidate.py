@@ -51,3 +51,5 @@ class Candidate:
     request: bytes | None = None
     #: Whether it lives only as long as the run, its request being kept in memory.
     volatile: bool = False
+    #: What else than its host has a share of the budget that it uses: a prefix of URLs, or empty.
+    share: str = ""

@@ -44,6 +44,8 @@ def end_reason(counts: Counts, spent: str | None, seeds: str) -> str:
         return f"focus_{spent}"
     if counts.hosts.get("retired"):
         return "focus_max_pages_per_host"
+    if counts.hosts.get("capped"):
+        return "focus_max_pages_per_path"
     if counts.unreadable == counts.waiting:
         return "focus_unreadable"
     return "focus_held"

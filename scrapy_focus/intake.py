@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
     from scrapy_focus.decisions.groups import Groups
+    from scrapy_focus.decisions.shares import Shares
     from scrapy_focus.dupefilter import DupeFilter
     from scrapy_focus.engine import Seeds
     from scrapy_focus.flights import Flight, Flights
@@ -34,6 +35,7 @@ class Intake:
     """Makes candidates of requests.
 
     :param groups: names the pace group of a host
+    :param shares: names the share of the budget that a URL uses
     :param own_filter: whether duplicates are ours to find; another filter's verdict makes
         every request that it lets pass a copy of its own
     """
@@ -43,12 +45,14 @@ class Intake:
         settings: BaseSettings,
         identity: DupeFilter,
         groups: Groups,
+        shares: Shares,
         flights: Flights,
         seeds: Seeds,
         own_filter: bool,
     ) -> None:
         self._identity = identity
         self._groups = groups
+        self._shares = shares
         self._flights = flights
         self._seeds = seeds
         self._own_filter = own_filter
@@ -77,6 +81,8 @@ class Intake:
             ready_at=_number(meta["focus_not_before"]) if "focus_not_before" in meta else 0.0,
             discovered=now,
         )
+        if self._shares:
+            candidate.share = self._shares.of(request.url, host)
         if request.dont_filter or not self._own_filter:
             candidate.copy = self._copy(request, candidate)
         return candidate
@@ -111,6 +117,7 @@ class Intake:
             charged=True,
             request=None,
             volatile=False,
+            share=self._shares.of(request.url, host),
         )
 
     def own_slot(self, request: Request) -> str | None:

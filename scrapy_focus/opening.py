@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from scrapy_focus.components import build_chain, build_dupefilter, build_policy
 from scrapy_focus.decisions.hosts import twin_of
 from scrapy_focus.decisions.politeness import Rates
 from scrapy_focus.decisions.scope import InvalidScope, Scope
+from scrapy_focus.decisions.shares import Shares
 from scrapy_focus.ends import first_lines
 from scrapy_focus.engine import Engine, spider_arguments
 from scrapy_focus.exceptions import SettingError
@@ -92,7 +94,8 @@ def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
     groups, longest = settings.groups, settings.max_crawl_delay
     pacer = Pacer(crawler, engine, read_rates(crawler), groups, longest, rng)
     flights = Flights(identity.fingerprint)
-    intake = Intake(crawler.settings, identity, groups, flights, engine.seeds, own_filter)
+    shares, seeds = settings.shares, engine.seeds
+    intake = Intake(crawler.settings, identity, groups, shares, flights, seeds, own_filter)
     storage = RequestStorage(spider, settings.serializer)
     # Scrapy's interactive tools leave a job's frontier as it is.
     tool = engine.is_tool(spider)
@@ -190,6 +193,7 @@ def _open_frontier(
         settings.max_seconds,
         settings.max_waiting,
         settings.max_waiting_per_host,
+        settings.shares.pages,
     )
     order = Order(getattr(policy, "ties", "host"), bool(getattr(policy, "uniform", False)))
     if location.path is None:
@@ -211,8 +215,18 @@ def _open_frontier(
     if frontier.policy_before != name and hasattr(policy, "rank"):
         number = frontier.rerank(policy.rank)
         logger.info("Ordered %d waiting URLs anew, by the policy %s", number, name)
+    _divide(frontier, settings.shares)
     frontier.hurry(_PATIENCE)
     return frontier
+
+
+def _divide(frontier: SQLiteFrontier, shares: Shares) -> None:
+    """Let what earlier runs have found use the shares of this one."""
+    prefixes = json.dumps(sorted(shares.pages)).encode()
+    if (frontier.noted("shares") or b"[]") != prefixes:
+        if number := frontier.divide(shares.of):
+            logger.info("Looked for FOCUS_MAX_PAGES_PER_PATH at all URLs: %d concerned", number)
+        frontier.note("shares", prefixes)
 
 
 def _say_hello(crawl: Crawl) -> None:

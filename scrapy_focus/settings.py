@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from scrapy_focus.decisions.canonical import Forms
 from scrapy_focus.decisions.groups import Groups
+from scrapy_focus.decisions.shares import InvalidShare, Shares
 from scrapy_focus.decisions.traps import InvalidCap, Traps
 from scrapy_focus.exceptions import SettingError
 
@@ -42,6 +43,7 @@ DEFAULTS: dict[str, Any] = {
     "FOCUS_MAX_DEPTH": 0,
     "FOCUS_MAX_PAGES": 0,
     "FOCUS_MAX_PAGES_PER_HOST": 0,
+    "FOCUS_MAX_PAGES_PER_PATH": {},
     "FOCUS_MAX_WAITING": 0,
     "FOCUS_MAX_WAITING_PER_HOST": 0,
     "FOCUS_MAX_BYTES": 0,
@@ -73,6 +75,7 @@ class FocusSettings:
     max_depth: int
     max_pages: int
     max_pages_per_host: int
+    shares: Shares
     max_waiting: int
     max_waiting_per_host: int
     max_bytes: int
@@ -125,6 +128,7 @@ def read_settings(
         max_depth=read("FOCUS_MAX_DEPTH", _whole),
         max_pages=read("FOCUS_MAX_PAGES", _whole),
         max_pages_per_host=read("FOCUS_MAX_PAGES_PER_HOST", _whole),
+        shares=read("FOCUS_MAX_PAGES_PER_PATH", _shares),
         max_waiting=read("FOCUS_MAX_WAITING", _whole),
         max_waiting_per_host=read("FOCUS_MAX_WAITING_PER_HOST", _whole),
         max_bytes=read("FOCUS_MAX_BYTES", _whole),
@@ -162,6 +166,16 @@ def read_traps(name: str, value: Any) -> Traps:
             raise InvalidCap("it must be a dict of traps and numbers.")
         return Traps(caps)
     except ValueError as error:  # an InvalidCap is one, and what JSON raises
+        raise SettingError(f"{name} is {value!r}: {error}") from None
+
+
+def _shares(name: str, value: Any) -> Shares:
+    try:
+        pages = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(pages, Mapping):
+            raise InvalidShare("it must be a dict of prefixes and numbers of pages.")
+        return Shares(pages)
+    except ValueError as error:  # an InvalidShare is one, and what JSON raises
         raise SettingError(f"{name} is {value!r}: {error}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -244,3 +245,46 @@ def test_what_waits_is_bounded(tmp_path: Path) -> None:
             assert dropped == stats["focus/dropped/shed"]
             assert project.rows("SELECT count(*) FROM urls WHERE state <> 1") == [(0,)]
             assert f"shed {dropped}" in run.log
+
+
+def test_pages_per_path_are_exact(tmp_path: Path) -> None:
+    """Each host has its own share, over runs and with other limits."""
+    hosts = ["127.0.0.1", "127.0.0.2"]
+
+    def answer(hit: Hit) -> Answer | str:
+        if hit.path.startswith("/moved/"):
+            return redirect(hit.path.replace("moved", "calendar"))
+        day = int(hit.path.rpartition("/")[2] or 0)
+        urls = [site.url(f"/calendar/{day + n}", host) for n in (1, 2, 3) for host in hosts]
+        return links(*urls, "/1", "/2", "/moved/7")
+
+    def calendar() -> list[int]:
+        return [sum(path.startswith("/calendar/") for path in site.paths(host)) for host in hosts]
+
+    with Site(answer, hosts) as site:
+        project = Project(tmp_path / "p", **WIDE)
+        url = f"url={site.url()}"
+        for share in (3, 5):
+            shares = json.dumps({"*/calendar/": share})
+            run = project.crawl("follow", url, FOCUS_MAX_PAGES_PER_PATH=shares)
+            assert run.reason == "focus_max_pages_per_path"
+            # A page that redirects there was paid where it began.
+            assert calendar() in ([share + 1, share + 1], [share, share + 1], [share + 1, share])
+            assert "capped 2" in run.log
+        # A path that no run before has known: the pages fetched below it count.
+        shares = json.dumps({"127.0.0.2/calendar/": 0, "*/calendar/": 100})
+        before = calendar()
+        run = project.crawl("follow", url, FOCUS_MAX_PAGES_PER_PATH=shares, FOCUS_MAX_PAGES=40)
+        assert run.reason == "focus_max_pages"
+        why = project.run("frontier", "why", "-s", f"FOCUS_JOB=follow {url}", waiting(project))
+    assert sum(calendar()) > sum(before)
+    assert "127.0.0.2/calendar/ has spent its share of the pages of 127.0.0.2" in why.log
+
+
+def waiting(project: Project) -> str:
+    """A URL that waits for a larger share."""
+    ((url, *_),) = project.rows(
+        "SELECT url FROM urls JOIN queues AS q ON q.id = queue"
+        " WHERE state = 0 AND share = '127.0.0.2/calendar/' LIMIT 1"
+    )
+    return str(url)

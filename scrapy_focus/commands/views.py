@@ -31,6 +31,7 @@ _WHY: dict[WaitsFor, str] = {
     "busy": "the hosts that wait have as many requests in flight as they may",
     "leased": "nothing waits, but what is in flight may bring more",
     "retired": "the hosts that wait have spent their share, FOCUS_MAX_PAGES_PER_HOST",
+    "capped": "the paths that wait have spent their share, FOCUS_MAX_PAGES_PER_PATH",
     "unreadable": "what waits cannot be read by this run",
 }
 _HEADINGS = ("STATE", "RANK", "DUE", "ATTEMPTS", "DEPTH", "PRIORITY", "REASON", "URL")
@@ -147,7 +148,7 @@ def _job_json(report: JobReport) -> dict[str, Any]:
         },
         "hosts": {
             state: counts.hosts.get(state, 0)
-            for state in ("ready", "cooling", "busy", "held", "retired")
+            for state in ("ready", "cooling", "busy", "held", "retired", "capped")
         },
         "pages": counts.pages,
         "bytes": counts.bytes,

@@ -126,6 +126,9 @@ def _fate(db: Database, job: Job, row: UrlRow, now: float) -> str:
 
 def _waits(row: UrlRow, place: Place, now: float) -> str:
     host = shown(row.host)
+    if place.retired and place.share:
+        share = shown(place.share)
+        return f"{share} has spent its share of the pages of {host} (FOCUS_MAX_PAGES_PER_PATH)"
     if place.retired:
         return f"{host} has spent its share of the pages (FOCUS_MAX_PAGES_PER_HOST)"
     when = "may be touched now"

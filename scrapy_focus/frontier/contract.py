@@ -34,6 +34,8 @@ class Limits:
     #: URLs that wait, in all and of each host.
     waiting: int = 0
     waiting_per_host: int = 0
+    #: Pages of each host by :attr:`~scrapy_focus.candidate.Candidate.share`; 0 is a limit here.
+    pages_per_share: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,8 @@ class Counts:
     seconds: float = 0.0
     #: By kind (``failed``, ``dropped``, ``refused``), then by reason.
     reasons: dict[str, dict[str, int]] = field(default_factory=dict)
-    #: Hosts with waiting rows, by state: ready, cooling, busy, held, retired.
+    #: Hosts with waiting rows, by state: ready, cooling, busy, held, retired (its share of the
+    #: budget is spent), capped (those of its paths are).
     hosts: dict[str, int] = field(default_factory=dict)
 
 

@@ -24,6 +24,8 @@ _ADD_REASON = (
 )
 # Served by the unique index of queues: all queues of one host of a job.
 _HOST_PAGES = "SELECT ifnull(sum(pages), 0) FROM queues WHERE job = ? AND host = ?"
+_SHARE_PAGES = f"{_HOST_PAGES} AND share = ?"
+_SHARED_QUEUES = "SELECT id, host, share FROM queues WHERE job = ? AND share <> ''"
 _HOST_QUEUES = "SELECT id FROM queues WHERE job = ? AND host = ?"
 _REVISE = (
     "SELECT id FROM queues WHERE job = ? AND retired <> (? > 0 AND (SELECT sum(s.pages)"
@@ -90,16 +92,16 @@ class Ledger:
         self.totals = (used[0] + pages, used[1] + size, used[2] + seconds)
 
     def charge(self, queue: Queue, pages: int) -> None:
-        """Charge pages to the job and to the host's share, which may retire its queues,
-        or (negative) give them back, which may revive them."""
+        """Charge pages to the job and to the shares of the host and the prefix, which may retire
+        queues, or (negative) give them back, which may revive them."""
         self.use(pages=pages)
         queue.pages += pages
-        if not self._limits.pages_per_host:
+        if not (self._limits.pages_per_host or queue.share in self._limits.pages_per_share):
             return
         self._rows.save()
-        spent = int(self.host_spent(queue.host))
         for (number,) in self._db.execute(_HOST_QUEUES, (queue.job, queue.host)).fetchall():
-            self._retire(self._rows.queue(number), spent)
+            other = self._rows.queue(number)
+            self._retire(other, int(self.is_retired(other.host, other.share)))
 
     def _retire(self, queue: Queue, retired: int) -> None:
         if queue.retired != retired:
@@ -112,12 +114,16 @@ class Ledger:
         for (number,) in self._db.execute(_REVISE, (self._job, share, share)).fetchall():
             queue = self._rows.queue(number)
             self._retire(queue, 1 - queue.retired)
+        for number, host, name in self._db.execute(_SHARED_QUEUES, (self._job,)).fetchall():
+            self._retire(self._rows.queue(number), int(self.is_retired(host, name)))
         self._rows.save()
 
-    def host_spent(self, host: str) -> bool:
-        """Whether a host has used up its share of the pages."""
-        share = self._limits.pages_per_host
-        return bool(share and self._db.one(_HOST_PAGES, self._job, host)[0] >= share)
+    def is_retired(self, host: str, share: str) -> bool:
+        """Whether a host, or this part of it, has used up its share of the pages."""
+        most, part = self._limits.pages_per_host, self._limits.pages_per_share.get(share)
+        if most and self._db.one(_HOST_PAGES, self._job, host)[0] >= most:
+            return True
+        return part is not None and self._db.one(_SHARE_PAGES, self._job, host, share)[0] >= part
 
     def spent(self) -> str | None:
         """Which part of the job's budget is used up."""

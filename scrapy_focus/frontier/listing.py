@@ -58,8 +58,8 @@ _COUNTED = "SELECT cleared, added, done, failed, dropped FROM jobs WHERE id = ?"
 _BY_KEY = f"{_ROW} WHERE u.job = ? AND u.key = ? ORDER BY u.copy"
 # Served by urls_ready.
 _PLACE = (
-    "SELECT max(h.next_at, h.held), h.held >= h.next_at AND h.held > 0, q.retired, (SELECT count(*)"
-    " FROM (SELECT 1 FROM urls WHERE queue = q.id AND state = 0 AND ready_at = 0"
+    "SELECT max(h.next_at, h.held), h.held >= h.next_at AND h.held > 0, q.retired, q.share,"
+    " (SELECT count(*) FROM (SELECT 1 FROM urls WHERE queue = q.id AND state = 0 AND ready_at = 0"
     " AND (rank, id) < (:rank, :id) LIMIT :most)) FROM queues AS q JOIN hosts AS h ON h.id = q.pace"
     " WHERE q.id = (SELECT queue FROM urls WHERE id = :id)"
 )
@@ -121,8 +121,9 @@ class Place(NamedTuple):
     #: When its host may be touched (Unix time, seconds), and whether a hold is the reason.
     opens: float
     held: bool
-    #: Whether its host has spent its share of the pages.
+    #: Whether its host has spent its share of the pages, or the prefix that it belongs to, if any.
     retired: bool
+    share: str
     #: How many URLs of its host come first, counted up to ``most``.
     ahead: int
     most: int = _MOST

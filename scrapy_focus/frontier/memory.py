@@ -59,6 +59,7 @@ class _Row:
 class _Queue:
     host: str
     group: str
+    share: str
     waiting: int = 0
     #: (rank, id) of the rows that are ready, in order.
     ready: list[tuple[float, int]] = field(default_factory=list)
@@ -84,11 +85,12 @@ class MemoryFrontier(Frontier):
         self._rng = rng or random.Random()
         self._rows: dict[int, _Row] = {}
         self._keys: dict[bytes, set[int]] = {}
-        self._queues: dict[tuple[str, str], _Queue] = {}
+        self._queues: dict[tuple[str, str, str], _Queue] = {}
         self._hosts: dict[str, _Host] = {}
         #: (ready_at, id) of the rows that wait for their time, in order.
         self._deferred: list[tuple[float, int]] = []
         self._host_pages: Counter[str] = Counter()
+        self._share_pages: Counter[tuple[str, str]] = Counter()
         self._counts = Counts()
         self._notes: dict[str, bytes] = {}
         self._last = 0
@@ -148,7 +150,7 @@ class MemoryFrontier(Frontier):
         if copies is not None and (candidate.copy == 0 or candidate.copy in copies):
             return False
         self._keys.setdefault(candidate.key, set()).add(candidate.copy)
-        spot = (candidate.host, candidate.group)
+        spot = (candidate.host, candidate.group, candidate.share)
         queue = self._queues.setdefault(spot, _Queue(*spot))
         self._hosts.setdefault(candidate.group, _Host())
         self._last += 1
@@ -174,8 +176,16 @@ class MemoryFrontier(Frontier):
             self._make_ready(self._rows[self._deferred.pop(0)[1]])
 
     def _retired(self, queue: _Queue) -> bool:
-        share = self._limits.pages_per_host
-        return bool(share) and self._host_pages[queue.host] >= share
+        most = self._limits.pages_per_host
+        if most and self._host_pages[queue.host] >= most:
+            return True
+        part = self._limits.pages_per_share.get(queue.share)
+        return part is not None and self._share_pages[queue.host, queue.share] >= part
+
+    def _charge(self, queue: _Queue, pages: int) -> None:
+        self._host_pages[queue.host] += pages
+        self._share_pages[queue.host, queue.share] += pages
+        self._counts.pages += pages
 
     def _pays(self, row: _Row) -> bool:
         """Whether the budget allows to hand a row out."""
@@ -237,8 +247,7 @@ class MemoryFrontier(Frontier):
         self._counts.leased += 1
         if not row.candidate.charged:
             row.candidate.charged = True
-            self._host_pages[queue.host] += 1
-            self._counts.pages += 1
+            self._charge(queue, 1)
         gap = max(self._pace(queue.group)[0], host.delay)
         prior = host.next_at
         if gap > 0:
@@ -280,8 +289,7 @@ class MemoryFrontier(Frontier):
         unfetched = not outcome.fetched and outcome.ending is not Ending.DONE
         if unfetched and not outcome.lease.candidate.charged:
             row.candidate.charged = False
-            self._host_pages[row.queue.host] -= 1
-            self._counts.pages -= 1
+            self._charge(row.queue, -1)
         if outcome.ending in (Ending.DONE, Ending.FAILED, Ending.DROPPED):
             row.state = outcome.ending
             name = outcome.ending.value
@@ -384,7 +392,7 @@ class MemoryFrontier(Frontier):
     def _state(self, queue: _Queue, now: float) -> str:
         host, opens = self._hosts[queue.group], self._opens(queue, now)
         if self._retired(queue) and self._head(queue) is None:
-            return "retired"
+            return "capped" if queue.share else "retired"
         if opens == _NEVER and host.in_flight:
             return "busy"
         if host.held > now:

@@ -93,6 +93,7 @@ _SMALL: dict[str, list[tuple[str, str, str]]] = {
             "owner = 0 OR owner IN (SELECT id FROM runs)",
             f"ifnull({_OF_URLS.format('owner')}, 0)",
         ),
+        ("share", "text", "''"),
         *((name, "count", "0") for name in ("waiting", "ready", "pages")),
         ("retired", "flag", "0"),
         ("head", _HEAD, "NULL"),
@@ -160,7 +161,8 @@ _ADD_QUEUE = (
     "INSERT OR IGNORE INTO queues (job, host, pace) SELECT ?1, name, id FROM hosts WHERE name = ?2"
 )
 _FIND_QUEUE = (
-    "UPDATE urls SET queue = (SELECT id FROM queues WHERE job = ?1 AND host = ?2 AND owner = 0)"
+    "UPDATE urls SET queue = (SELECT id FROM queues WHERE job = ?1 AND host = ?2 AND owner = 0"
+    " AND share = '')"
     f" WHERE job = ?1 AND {_LOST}"
 )
 

@@ -33,7 +33,8 @@ _HOSTS = (
     "SELECT state, count(DISTINCT host), sum(deferred), min(opens), host FROM (SELECT q.host,"
     " q.waiting - q.ready AS deferred,"
     " CASE WHEN q.head IS NOT NULL THEN max(h.next_at, h.held) END AS opens,"
-    " CASE WHEN q.retired AND q.head IS NULL THEN 'retired'"
+    " CASE WHEN q.retired AND q.head IS NULL THEN CASE q.share"
+    " WHEN '' THEN 'retired' ELSE 'capped' END"
     " WHEN :live AND q.at = 1e18 AND h.in_flight > 0 THEN 'busy' WHEN h.held > :now THEN 'held'"
     " WHEN h.next_at > :now THEN 'cooling' ELSE 'ready' END AS state"
     " FROM queues AS q CROSS JOIN hosts AS h ON h.id = q.pace"
@@ -64,6 +65,7 @@ WaitsFor = Literal[
     "busy",  # the end of a request to its host
     "leased",  # nothing waits, but what is leased may bring more
     "retired",  # a larger share of the pages for its host
+    "capped",  # the same for its path
     "unreadable",  # a run that can read it
 ]
 
@@ -304,6 +306,8 @@ def _no_time(counts: Counts) -> WaitsFor | None:
         return "leased"
     if counts.hosts.get("retired"):
         return "retired"
+    if counts.hosts.get("capped"):
+        return "capped"
     return "unreadable" if counts.unreadable else None
 
 

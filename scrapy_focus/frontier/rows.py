@@ -27,7 +27,7 @@ BUSY = 1e18
 
 # A queue, its pace group, and how many queues that has.
 _COLUMNS = (
-    "q.id, q.job, q.host, q.pace, q.owner, q.waiting, q.ready, q.pages, q.retired, q.head,"
+    "q.id, q.job, q.host, q.pace, q.owner, q.share, q.waiting, q.ready, q.pages, q.retired, q.head,"
     " q.head_id, q.tie, q.aged, q.at, h.id, h.name, h.next_at, h.delay, h.held, h.touched,"
     " h.in_flight, (SELECT count(*) FROM queues AS o WHERE o.pace = q.pace)"
 )
@@ -35,7 +35,9 @@ _FROM = "FROM queues AS q CROSS JOIN hosts AS h ON h.id = q.pace"
 _QUEUE = f"SELECT {_COLUMNS} {_FROM}"
 _LOAD_QUEUE = f"{_QUEUE} WHERE q.id = ?"
 # Served by the unique index of queues.
-_FIND_QUEUE = f"{_QUEUE} WHERE q.job = ? AND q.host = ? AND q.pace = ? AND q.owner = ?"
+_FIND_QUEUE = (
+    f"{_QUEUE} WHERE q.job = ? AND q.host = ? AND q.pace = ? AND q.owner = ? AND q.share = ?"
+)
 _SAVE_QUEUE = (
     "UPDATE queues SET waiting = ?, ready = ?, pages = ?, retired = ?, head = ?, head_id = ?,"
     " tie = ?, at = ? WHERE id = ?"
@@ -90,6 +92,7 @@ class Queue:
     host: str
     pace: int
     owner: int
+    share: str
     waiting: int
     ready: int
     pages: int
@@ -237,7 +240,7 @@ class Rows:
         for found in self._read(_LOAD_QUEUES, values):
             queue = self._take_in(found)
             if not queue.retired:
-                queue.ahead = [found[22:]]
+                queue.ahead = [found[23:]]
 
     def _read(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
         """Read ahead; nothing where bytes of a row are no text, which it will show by itself."""
@@ -252,10 +255,10 @@ class Rows:
         """A queue that was read, with its pace group, unless they are at hand."""
         queue = self._queues.get(found[0])
         if queue is None:
-            queue = self._queues[found[0]] = Queue(*found[:14])
+            queue = self._queues[found[0]] = Queue(*found[:15])
         if queue.pace not in self._hosts:
-            self._keep(Host(*found[14:21]))
-        if found[21] == 1:
+            self._keep(Host(*found[15:22]))
+        if found[22] == 1:
             self._queues_of.setdefault(queue.pace, [queue.id])
         return queue
 
@@ -272,9 +275,9 @@ class Rows:
         moved, self._moved = self._moved, {}
         return None if moved is None else moved.values()
 
-    def find_queue(self, job: int, host: str, pace: int, owner: int) -> Queue | None:
-        """The queue of one host of a job in one pace group, if there is one."""
-        found = self._db.one(_FIND_QUEUE, job, host, pace, owner)
+    def find_queue(self, job: int, host: str, pace: int, owner: int, share: str) -> Queue | None:
+        """The queue of a host of a job, or of a part of it, in one pace group, if there is one."""
+        found = self._db.one(_FIND_QUEUE, job, host, pace, owner, share)
         return self._work_on(self._take_in(found)) if found else None
 
     def host(self, number: int) -> Host:
@@ -467,6 +470,7 @@ class Rows:
             charged=bool(charged),
             request=request,
             volatile=bool(queue.owner),
+            share=queue.share,
         )
 
     def save(self) -> None:

@@ -48,8 +48,8 @@ _ADD = (
 # Served by urls_key.
 _SEEN = "SELECT 1 FROM urls WHERE job = ? AND key = ? LIMIT 1"
 _ADD_QUEUE = (
-    "INSERT INTO queues (job, host, pace, owner, at, tie, aged, retired)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO queues (job, host, pace, owner, share, at, tie, aged, retired)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _CLAIM = (
     "UPDATE urls SET ready_at = ?, run = ?, in_flight = 1, charged = 1, attempts = attempts + 1"
@@ -72,6 +72,11 @@ _RENEW = "UPDATE urls SET ready_at = ? WHERE id = ? AND attempts = ? AND run = ?
 # Served by the primary key (the + keeps the planner from sorting the whole job each time):
 # in steps, so that no row is changed under the cursor.
 _SOME = "SELECT id, queue FROM urls WHERE +job = ? AND state = 0 AND id > ? ORDER BY id LIMIT 1000"
+# The same of all states.
+_SOME_OF_ALL = (
+    "SELECT id, queue, url, state = 0 AND run IS NULL, state = 0 AND ready_at = 0, charged"
+    " FROM urls WHERE +job = ? AND id > ? ORDER BY id LIMIT 1000"
+)
 _SET_ASIDE = "UPDATE urls SET ready_at = ?, charged = (charged IS 1) WHERE id = ?"
 _NOTE = (
     "INSERT INTO notes (job, name, value) VALUES (?1, ?2, ?3)"
@@ -117,7 +122,7 @@ class SQLiteFrontier(Frontier):
         self.name = str(path)
         self._pace = pace
         self._aged = int(order.ties == "age")
-        self._ids: dict[tuple[str, str, bool], int] = {}
+        self._ids: dict[tuple[str, str, bool, str], int] = {}
         #: Keys of which the job has copies, if all of them are known.
         self._copied: set[bytes] | None = None
         #: This run's leases: what their rows say (queue, in flight, rank) and the fence.
@@ -125,7 +130,7 @@ class SQLiteFrontier(Frontier):
         #: Whether what is at hand is as it was stored last.
         self._fresh = False
         self._totals = (0, 0, 0.0)
-        self._counted = bool(limits.pages or limits.pages_per_host)
+        self._counted = bool(limits.pages or limits.pages_per_host or limits.pages_per_share)
         company = Company(path)
         self._db = db = Database(path, full=full, alone=lambda: company.alone(self._jobs.token))
         db.begun, db.storing, db.undone = self._begun, self._storing, self._undone
@@ -309,7 +314,7 @@ class SQLiteFrontier(Frontier):
                 self._copied = None
 
     def _queue_id(self, c: Candidate, now: float) -> int:
-        spot = (c.host, c.group, c.volatile)
+        spot = (c.host, c.group, c.volatile, c.share)
         number = self._ids.get(spot)
         if number is None:
             number = self._find_queue(c, now)
@@ -321,18 +326,18 @@ class SQLiteFrontier(Frontier):
     def _find_queue(self, c: Candidate, now: float) -> int:
         self._chooser.volatile |= c.volatile
         host = self._rows.host_named(c.group)
-        place = (self._job, c.host, host.id, self._run if c.volatile else 0)
+        place = (self._job, c.host, host.id, self._run if c.volatile else 0, c.share)
         # A pace group that is new has no queue.
         found = None if self._rows.is_alone(host) else self._rows.find_queue(*place)
-        if found:
-            return found.id
-        at = host.opens(self._pace(c.group)[1], now)
-        retired = int(self._ledger.host_spent(c.host))
-        number = self._db.insert(_ADD_QUEUE, *place, at, host.touched, self._aged, retired)
-        tie = host.touched
+        return found.id if found else self._add_queue(place, host, now).id
+
+    def _add_queue(self, place: tuple[int, str, int, int, str], host: Host, now: float) -> Queue:
+        at, tie = host.opens(self._pace(host.name)[1], now), host.touched
+        retired = int(self._ledger.is_retired(place[1], place[4]))
+        number = self._db.insert(_ADD_QUEUE, *place, at, tie, self._aged, retired)
         new = Queue(number, *place, 0, 0, 0, retired, None, None, tie, self._aged, at)
         self._rows.add_queue(new)
-        return number
+        return new
 
     # -- leasing --------------------------------------------------------------------
 
@@ -551,6 +556,45 @@ class SQLiteFrontier(Frontier):
         for queue in queues:
             self._rows.find_head(self._rows.queue(queue))
         return number
+
+    def divide(self, share: Callable[[str, str], str]) -> int:
+        """Let every URL of the job, whatever its state, use the share that is named for it and its
+        host, and with it the page that it has charged. Says of how many that is another one."""
+        return self._twice(lambda: self._divide(share))
+
+    def _divide(self, share: Callable[[str, str], str]) -> int:
+        number, last = 0, 0
+        changed: set[int] = set()
+        while rows := self._db.execute(_SOME_OF_ALL, (self._job, last)).fetchall():
+            for row, at, url, *standing in rows:
+                before = self._rows.queue(at)
+                name = share(url, before.host) if isinstance(url, str) else before.share
+                if name != before.share:
+                    changed |= {at, self._move(row, before, name, *standing)}
+                    number += 1
+            last = rows[-1][0]
+        self._leased.clear()
+        for at in changed:
+            self._rows.find_head(self._rows.queue(at))
+        self._rows.save()
+        self._ledger.revise()
+        return number
+
+    def _move(
+        self, row: int, before: Queue, share: str, waits: int, ready: int, charged: int
+    ) -> int:
+        """A row belongs to another share of its host. Says in which queue it is then."""
+        place = (self._job, before.host, before.pace, before.owner, share)
+        host = self._rows.host(before.pace)
+        queue = self._rows.find_queue(*place) or self._add_queue(place, host, self._now)
+        self._db.execute("UPDATE urls SET queue = ? WHERE id = ?", (queue.id, row))
+        # A redirect hop is charged as well, but its page was counted once.
+        pages = min(charged, before.pages)
+        for one, sign in ((before, -1), (queue, 1)):
+            one.waiting += sign * waits
+            one.ready += sign * ready
+            one.pages += sign * pages
+        return queue.id
 
     def close(self, reason: str, *, finished: bool, now: float) -> None:
         try:

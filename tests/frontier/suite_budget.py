@@ -12,6 +12,47 @@ from .helpers import T0, Store, candidate, drain, end, offer, take, take_urls, u
 class Spending(Store):
     """The budget."""
 
+    def test_pages_below_a_path(self) -> None:
+        """Each host has its own share of it; the rest of the host goes on."""
+        frontier = self.open(limits=Limits(pages_per_share={"*/c/": 2}))
+        for host in "ab":
+            offer(frontier, *(f"{host}/c/{n}" for n in range(4)), share="*/c/")
+            offer(frontier, f"{host}/1", f"{host}/2", f"{host}/3")
+        assert sorted(drain(frontier)) == sorted(
+            f"{host}/{path}" for host in "ab" for path in ("c/0", "c/1", "1", "2", "3")
+        )
+        counts = frontier.counts(T0)
+        assert (counts.waiting, counts.hosts) == (4, {"capped": 2})
+        assert frontier.next_due(T0) is None
+
+    def test_a_share_of_nothing(self) -> None:
+        frontier = self.open(limits=Limits(pages_per_share={"a/c/": 0}))
+        offer(frontier, "a/c/1", share="a/c/")
+        offer(frontier, "a/1")
+        assert drain(frontier) == ["a/1"]
+
+    def test_a_page_of_a_share_is_given_back(self) -> None:
+        frontier = self.open(limits=Limits(pages_per_share={"a/c/": 1}))
+        offer(frontier, "a/c/1", "a/c/2", "a/c/3", share="a/c/")
+        lease = take(frontier)[0]
+        assert lease.candidate.share == "a/c/"
+        assert take(frontier) == []
+        end(frontier, lease, Ending.DROPPED, fetched=False, reason="robots")
+        assert drain(frontier) == ["a/c/2"]
+
+    def test_a_share_counts_for_its_host(self) -> None:
+        frontier = self.open(limits=Limits(pages_per_host=3, pages_per_share={"a/c/": 2}))
+        offer(frontier, *(f"a/c/{n}" for n in range(4)), share="a/c/", rank=-1.0)
+        offer(frontier, "a/1", "a/2", "a/3")
+        assert drain(frontier) == ["a/c/0", "a/c/1", "a/1"]
+        assert frontier.counts(T0).hosts == {"retired": 1, "capped": 1}
+
+    def test_a_share_in_two_groups(self) -> None:
+        frontier = self.open(limits=Limits(pages_per_share={"a/c/": 3}))
+        offer(frontier, "a/c/1", "a/c/2", share="a/c/")
+        offer(frontier, "a/c/3", "a/c/4", share="a/c/", group="slot")
+        assert len(drain(frontier)) == 3
+
     def test_pages(self) -> None:
         frontier = self.open(limits=Limits(pages=3))
         offer(frontier, *(f"{host}/{n}" for host in "ab" for n in range(5)))

@@ -58,6 +58,7 @@ def candidates(draw: st.DrawFn) -> Candidate:
         charged=draw(st.sampled_from([False, False, False, True])),
         priority=draw(st.integers(-2, 2)),
         seed=draw(st.sampled_from([False, False, True])),
+        share=draw(st.sampled_from(["", "", "x", "y"])),
         request=draw(st.sampled_from([None, b"{}"])),
         discovered=T0,
     )
@@ -71,6 +72,7 @@ class Frontiers(RuleBasedStateMachine):
             Limits,
             pages=st.sampled_from([0, 0, 3, 12]),
             pages_per_host=st.sampled_from([0, 0, 1, 4]),
+            pages_per_share=st.sampled_from([{}, {"x": 2}, {"x": 1, "y": 3}]),
             bytes=st.sampled_from([0, 0, 0, 500]),
             seconds=st.sampled_from([0, 0, 0, 30]),
             waiting=st.sampled_from([0, 0, 1, 6]),

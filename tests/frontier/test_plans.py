@@ -32,7 +32,7 @@ PK = "USING INTEGER PRIMARY KEY (rowid=?)"
 INDEXES = {
     (sqlite, "_SEEN"): "urls USING COVERING INDEX urls_key (job=? AND key=?)",
     (rows, "_FIND_QUEUE"): "q USING INDEX sqlite_autoindex_queues_1"
-    " (job=? AND host=? AND pace=? AND owner=?)",
+    " (job=? AND host=? AND pace=? AND owner=? AND share=?)",
     (sqlite, "_NOTED"): "notes USING PRIMARY KEY (job=? AND name=?)",
     (sqlite, "_CLAIM"): f"urls {PK}",
     (sqlite, "_LEASED"): f"urls {PK}",
@@ -75,6 +75,8 @@ INDEXES = {
     (ledger, "_TOTALS"): f"r {PK}",
     (ledger, "_ADD"): f"jobs {PK}",
     (ledger, "_HOST_PAGES"): "queues USING INDEX sqlite_autoindex_queues_1 (job=? AND host=?)",
+    (ledger, "_SHARE_PAGES"): "queues USING INDEX sqlite_autoindex_queues_1 (job=? AND host=?)",
+    (sqlite, "_SOME_OF_ALL"): "urls USING INTEGER PRIMARY KEY (rowid>?)",
     (ledger, "_HOST_QUEUES"): "queues USING COVERING INDEX sqlite_autoindex_queues_1"
     " (job=? AND host=?)",
     (ledger, "_WAITING"): f"jobs {PK}",
@@ -134,10 +136,11 @@ class TestPlans(Plans):
             Limits(),
             Limits(pages=6),
             Limits(pages_per_host=2),
+            Limits(pages_per_share={"": 3}),
             Limits(waiting=4, waiting_per_host=2),
             Limits(bytes=9**9, seconds=9**9),
         ],
-        ids=["none", "pages", "pages_per_host", "waiting", "others"],
+        ids=["none", "pages", "pages_per_host", "pages_per_share", "waiting", "others"],
     )
     def test_whatever_a_crawl_executes(self, order: Order, limits: Limits) -> None:
         """Record all statements of a small crawl of each policy: none scans a table, and
