@@ -9,7 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from scrapy import signals
-from scrapy.exceptions import DownloadCancelledError, NotSupported, UnsupportedURLSchemeError
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    NotSupported,
+    UnsupportedURLSchemeError,
+)
 from twisted.internet.defer import CancelledError
 
 from scrapy_focus.frontier import Ending
@@ -26,6 +32,8 @@ logger = logging.getLogger(__name__)
 #: What a download ends with if its URL cannot be asked for. Nobody was: a page must not be
 #: able to have another host left alone, by links to ``odd://host/``.
 _UNSUPPORTED = (NotSupported, UnsupportedURLSchemeError, ValueError)
+#: What a download ends with at once if there is nobody to answer.
+_NOBODY = (CannotResolveHostError, DownloadConnectionRefusedError)
 
 
 class Watcher:
@@ -97,7 +105,7 @@ class Watcher:
             elif isinstance(error, DownloadCancelledError):
                 flight.trouble = "response_refused"  # it is too large
             else:
-                self._pacer.failed(flight, now)
+                self._pacer.failed(flight, now, nobody=isinstance(error, _NOBODY))
         self._writer.left(flight.lease, now, fetched=not flight.unsupported, size=flight.size)
         self._changed()
 
