@@ -42,7 +42,7 @@ _LATE, _LATE_FROM = 0.25, 0.02
 #: Rounds of failed connections after which a host is held.
 _PATIENCE = 3
 
-#: After so many pauses, of 255 seconds in all, a host at which nobody is is not waited for.
+#: After so many pauses, of 255 seconds in all, a host that refuses connections is not waited for.
 _PAUSES = 8
 
 #: How many refusals by robots.txt are remembered. A refused request is finished at once.
@@ -206,17 +206,16 @@ class Pacer:
             self._stats.inc_value("focus/delay/clamped")
         return wait
 
-    def failed(self, flight: Flight, now: float, *, nobody: bool) -> None:
+    def failed(self, flight: Flight, now: float, *, refused: bool) -> None:
         """A connection failed. A host that fails again and again is left alone, each time
         twice as long.
 
-        :param nobody: there is no such host, or it has refused the connection. That takes no time
-            and no place, and may be true of one port of several: some minutes later all its
-            URLs are tried, and fail.
+        :param refused: nobody listens. That takes no time and no place, and may be true of one
+            port of several: some minutes later all that waits there is tried, and fails.
         """
         group = flight.lease.candidate.group
         streak = self._failures.setdefault(group, _Trouble()).count(flight, now) - _PATIENCE + 1
-        if 0 < streak <= (_PAUSES if nobody else streak):
+        if 0 < streak <= (_PAUSES if refused else streak):
             self._hold(group, pause(streak, longest=self._patience), now, "unreachable")
 
     def _hold(self, group: str, wait: float, now: float, why: str) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from scrapy import signals
 from scrapy.exceptions import (
-    CannotResolveHostError,
     DownloadCancelledError,
     DownloadConnectionRefusedError,
     NotSupported,
@@ -32,8 +31,6 @@ logger = logging.getLogger(__name__)
 #: What a download ends with if its URL cannot be asked for. Nobody was: a page must not be
 #: able to have another host left alone, by links to ``odd://host/``.
 _UNSUPPORTED = (NotSupported, UnsupportedURLSchemeError, ValueError)
-#: What a download ends with at once if there is nobody to answer.
-_NOBODY = (CannotResolveHostError, DownloadConnectionRefusedError)
 
 
 class Watcher:
@@ -105,7 +102,9 @@ class Watcher:
             elif isinstance(error, DownloadCancelledError):
                 flight.trouble = "response_refused"  # it is too large
             else:
-                self._pacer.failed(flight, now, nobody=isinstance(error, _NOBODY))
+                self._pacer.failed(
+                    flight, now, refused=isinstance(error, DownloadConnectionRefusedError)
+                )
         self._writer.left(flight.lease, now, fetched=not flight.unsupported, size=flight.size)
         self._changed()
 
