@@ -91,8 +91,8 @@ def open_crawl(crawler: Crawler, spider: Spider) -> Crawl:
     policy = build_policy(crawler, settings.policy)
     chain, own_filter = build_chain(crawler, settings, policy, dupefilter)
     rng = random.Random()
-    groups, longest = settings.groups, settings.max_crawl_delay
-    pacer = Pacer(crawler, engine, read_rates(crawler), groups, longest, rng)
+    groups, longest, horizon = settings.groups, settings.max_crawl_delay, settings.horizon
+    pacer = Pacer(crawler, engine, read_rates(crawler), groups, longest, horizon, rng)
     flights = Flights(identity.fingerprint)
     shares, seeds = settings.shares, engine.seeds
     intake = Intake(crawler.settings, identity, groups, shares, flights, seeds, own_filter)

@@ -42,6 +42,9 @@ _LATE, _LATE_FROM = 0.25, 0.02
 #: Rounds of failed connections after which a host is held.
 _PATIENCE = 3
 
+#: After so many pauses, of 255 seconds in all, a host that refuses connections is not waited for.
+_PAUSES = 8
+
 #: How many refusals by robots.txt are remembered. A refused request is finished at once.
 _LATELY = 1000
 
@@ -68,6 +71,7 @@ class Pacer:
 
     :param groups: names the pace group of a host
     :param longest: the longest delay in seconds that a site may ask for
+    :param horizon: for how many seconds a URL that waits keeps the crawl open
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class Pacer:
         rates: Rates,
         groups: Groups,
         longest: float,
+        horizon: float,
         rng: random.Random,
     ) -> None:
         settings = crawler.settings
@@ -85,6 +90,8 @@ class Pacer:
         self._stats = crawler.stats
         self._rates = rates
         self._longest = longest
+        # Beyond the horizon: a host that never answers must not keep a crawl open for ever.
+        self._patience = max(longest, 2 * horizon)
         self._rng = rng
         self._robots = settings.getbool("ROBOTSTXT_OBEY") and bool(engine)
         self._agents = (settings["ROBOTSTXT_USER_AGENT"], settings["USER_AGENT"])
@@ -199,14 +206,17 @@ class Pacer:
             self._stats.inc_value("focus/delay/clamped")
         return wait
 
-    def failed(self, flight: Flight, now: float) -> None:
+    def failed(self, flight: Flight, now: float, *, refused: bool) -> None:
         """A connection failed. A host that fails again and again is left alone, each time
-        twice as long."""
+        twice as long.
+
+        :param refused: nobody listens. That takes no time and no place, and may be true of one
+            port of several: some minutes later all that waits there is tried, and fails.
+        """
         group = flight.lease.candidate.group
-        streak = self._failures.setdefault(group, _Trouble()).count(flight, now)
-        if streak >= _PATIENCE:
-            wait = pause(streak - _PATIENCE + 1, longest=self._longest)
-            self._hold(group, wait, now, "unreachable")
+        streak = self._failures.setdefault(group, _Trouble()).count(flight, now) - _PATIENCE + 1
+        if 0 < streak <= (_PAUSES if refused else streak):
+            self._hold(group, pause(streak, longest=self._patience), now, "unreachable")
 
     def _hold(self, group: str, wait: float, now: float, why: str) -> None:
         if wait <= 0 or not group:

@@ -9,7 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from scrapy import signals
-from scrapy.exceptions import DownloadCancelledError, NotSupported, UnsupportedURLSchemeError
+from scrapy.exceptions import (
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    NotSupported,
+    UnsupportedURLSchemeError,
+)
 from twisted.internet.defer import CancelledError
 
 from scrapy_focus.frontier import Ending
@@ -97,7 +102,9 @@ class Watcher:
             elif isinstance(error, DownloadCancelledError):
                 flight.trouble = "response_refused"  # it is too large
             else:
-                self._pacer.failed(flight, now)
+                self._pacer.failed(
+                    flight, now, refused=isinstance(error, DownloadConnectionRefusedError)
+                )
         self._writer.left(flight.lease, now, fetched=not flight.unsupported, size=flight.size)
         self._changed()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -633,3 +634,60 @@ def test_very_many_links_on_a_page(tmp_path: Path) -> None:
     assert crawl.balance() == {"added": MANY // 3 * 2 + 1, "done": 1}
     stored = {url for (url,) in crawl.rows("SELECT url FROM urls")}
     assert stored == {site.url(), *(site.url(f"/{number}") for number in range(MANY // 3 * 2))}
+
+
+DEAD = """
+from scrapy_focus import pacer
+
+pacer._PAUSES = 2  # of 3 seconds in all, in place of 255
+
+
+class Many(Spider):
+    name = "many"
+
+    async def start(self):
+        for n in range(60):
+            yield Request(f"{self.bad}{n}")
+        for n in range(10):
+            yield Request(f"{self.good}{n}")
+
+    def parse(self, response):
+        pass
+"""
+
+
+def test_a_dead_port_with_many_urls(tmp_path: Path) -> None:
+    """It has the pace of its host, whose other port waits for it, and whose turn comes all the
+    same: each URL is tried as often as RETRY_TIMES says, fails, and the crawl is finished."""
+    with socket.socket() as unused, Site(lambda hit: "a page") as site:
+        unused.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else gets it
+        bad = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+        crawl = Project(tmp_path / "p", DEAD, ROBOTSTXT_OBEY=False, RETRY_TIMES=1)
+        run = crawl.crawl("many", f"bad={bad}", f"good={site.url()}")
+
+        assert run.reason == "finished"
+        assert len(site.paths()) == 10
+        assert run.stats["focus/failed/unreachable"] == 60
+        assert run.stats["focus/leased"] == 130
+        assert run.stats["focus/hold/unreachable"] == 2
+
+
+def test_a_host_that_hangs_keeps_no_crawl_open(tmp_path: Path) -> None:
+    """It is left alone for longer each time, at last for longer than FOCUS_HORIZON, whatever a
+    site may ask for; the rest waits for the next run."""
+    silent, good = host(0), host(1)
+    answers = {silent: Answer(delay=60), good: Answer("a page")}
+    with Site(lambda hit: answers[hit.host], answers) as site:
+        crawl = Project(tmp_path / "p", DEAD, ROBOTSTXT_OBEY=False, RETRY_TIMES=0)
+        run = crawl.crawl(
+            *("many", f"bad={site.url('/', silent)}", f"good={site.url('/', good)}"),
+            DOWNLOAD_TIMEOUT=0.2,
+            FOCUS_HORIZON=3,
+            FOCUS_MAX_CRAWL_DELAY=1,
+        )
+
+        assert run.reason == "focus_held"
+        assert len(site.paths(good)) == 10
+        # Three rounds, and one after each of the pauses of 1 and 2 seconds.
+        assert len(site.paths(silent)) == run.stats["focus/failed/unreachable"] <= 5 * 8
+        assert run.stats["focus/hold/unreachable"] == 3
