@@ -34,7 +34,7 @@ class Limits:
     #: URLs that wait, in all and of each host.
     waiting: int = 0
     waiting_per_host: int = 0
-    #: Pages of each host by :attr:`~scrapy_focus.candidate.Candidate.share`; 0 is a limit here.
+    #: Pages of each host by what else has a share of them (the candidate says); 0 is a limit here.
     pages_per_share: Mapping[str, int] = field(default_factory=dict)
 
 
