@@ -137,6 +137,11 @@ class Frontier(ABC):
     #: How many rows this run has set aside by itself: what they hold is malformed.
     aside: int = 0
 
+    @property
+    def prunes(self) -> bool:
+        """Whether :meth:`clear` also removes rows that are over, so that more comes to do."""
+        return False
+
     @abstractmethod
     def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
         """All calls inside are stored together or not at all.
@@ -231,8 +236,8 @@ class Frontier(ABC):
 
     @abstractmethod
     def clear(self, limit: int, now: float) -> bool:
-        """Remove up to *limit* rows of generations that are over. Says whether there may
-        be more."""
+        """Remove up to *limit* rows of generations that are over, and of URLs that are over whose
+        keys a seen set has stored. Says whether there may be more to do at once."""
 
     @abstractmethod
     def counts(self, now: float) -> Counts:
