@@ -72,8 +72,8 @@ class Pruner:
         #: Rows that this run has seen end, and when; of the runs before, those that the walk finds.
         self._over: deque[tuple[int, float]] = deque(maxlen=10 * _MOST)
         self._walked, self._end = 0, 0
-        #: Rows that were read in a transaction that is not stored yet, those that the set knows since
-        #: then, and those that it has stored.
+        #: Rows that were read in a transaction that may not be stored yet, those that the set knows
+        #: since then, and those that it has stored.
         self._read: list[Over] = []
         self._gathered: list[Over] = []
         self._stored: deque[Over] = deque()

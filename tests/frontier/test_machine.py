@@ -29,11 +29,14 @@ from scrapy_focus.frontier import (
     Limits,
     Order,
     Outcome,
+    pruning,
 )
 from scrapy_focus.frontier.memory import MemoryFrontier
+from scrapy_focus.frontier.seen import EXACT
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
 from .helpers import LITTLE, T0, Paces, abandon, sooner
+from .seen_sets import choice, prune
 
 GROUPS = ["a", "b", "c", "slot"]
 PLACES = [("a", "a"), ("b", "b"), ("c", "c"), ("a", "slot"), ("b", "slot"), ("", "")]
@@ -64,6 +67,8 @@ def candidates(draw: st.DrawFn) -> Candidate:
 
 class Frontiers(RuleBasedStateMachine):
     """One job, as both stores see it."""
+
+    seen = EXACT
 
     @initialize(
         limits=st.builds(
@@ -105,6 +110,7 @@ class Frontiers(RuleBasedStateMachine):
             resume=True,
             limits=self.limits,
             order=self.order,
+            seen=self.seen,
         )
         return sooner(frontier) if self.soon else frontier
 
@@ -259,6 +265,35 @@ class Frontiers(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+class Pruned(Frontiers):
+    """The SQLite store removes what is over, at any moment, or is killed."""
+
+    @initialize()
+    def small_rounds(self) -> None:
+        pruning._ROUND = 2
+
+    @rule()
+    def prune(self) -> None:
+        prune(self.sqlite, 2)
+
+    @rule(times=st.integers(1, 4))
+    def prune_a_little(self, times: int) -> None:
+        for _ in range(times):
+            self.sqlite.clear(2, self.now)
+
+    def teardown(self) -> None:
+        pruning._ROUND = 10_000
+        super().teardown()
+
+
+class PrunedCuckoo(Pruned):
+    seen = choice("cuckoo", error=1e-9)
+
+
+class PrunedRocks(Pruned):
+    seen = choice("rocksdb")
+
+
 def view(lease: Lease) -> tuple[Any, ...]:
     """What the two stores must agree on."""
     c = lease.candidate
@@ -283,4 +318,10 @@ TestFrontiers.settings = settings(
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
+)
+
+TestPrunedCuckoo = PrunedCuckoo.TestCase
+TestPrunedRocks = PrunedRocks.TestCase
+TestPrunedCuckoo.settings = TestPrunedRocks.settings = settings(
+    TestFrontiers.settings, max_examples=20
 )
