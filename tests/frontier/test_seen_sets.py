@@ -157,7 +157,8 @@ class Contract:
         code = (
             "import sys; from pathlib import Path\n"
             "from scrapy_focus.frontier.seen import look_up\n"
-            "found = [look_up(Path(sys.argv[1]), 7, sys.argv[2], b'key %d' % n) for n in range(400)]\n"
+            "path, name = Path(sys.argv[1]), sys.argv[2]\n"
+            "found = [look_up(path, 7, name, b'key %d' % n) for n in range(400)]\n"
             "print(sum(map(bool, found[:200])), sum(map(bool, found[200:])))"
         )
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
