@@ -20,6 +20,7 @@ from scrapy_focus.exceptions import SettingError
 from scrapy_focus.flights import Flights
 from scrapy_focus.frontier import Frontier, Limits, Order
 from scrapy_focus.frontier.memory import MemoryFrontier
+from scrapy_focus.frontier.seen import EXACT
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 from scrapy_focus.gate import RobotsGate
 from scrapy_focus.intake import Intake
@@ -197,6 +198,10 @@ def _open_frontier(
     )
     order = Order(getattr(policy, "ties", "host"), bool(getattr(policy, "uniform", False)))
     if location.path is None:
+        if settings.seen != EXACT:
+            logger.warning(
+                "FOCUS_SEEN has no effect: a frontier in memory keeps all that it has seen."
+            )
         return MemoryFrontier(pace=pacer, limits=limits, order=order, rng=rng)
     name = f"{type(policy).__module__}.{type(policy).__qualname__}"
     frontier = SQLiteFrontier(
@@ -209,6 +214,7 @@ def _open_frontier(
         order=order,
         policy=name,
         full=settings.full,
+        seen=settings.seen,
         ahead=clock.ahead,
         rng=rng,
     )

@@ -471,7 +471,7 @@ class Scheduler(BaseScheduler):
             keep_facets(self._facets, self._frontier)
 
     def _on_sweep(self) -> None:
-        """Clear old generations away, a little at a time."""
+        """Clear old generations away, and rows that nobody needs, a little at a time."""
         try:
             more = self._frontier.clear(_CLEARED, self._clock())
             self._forget_shed()
@@ -480,8 +480,8 @@ class Scheduler(BaseScheduler):
         except FrontierError as error:
             self._give_up(error)
             return
-        if more:
-            self._sweep.set(_SWEEP)
+        if more or self._frontier.prunes:
+            self._sweep.set(_SWEEP if more else _UPKEEP)
 
     def _give_up(self, error: FrontierError) -> None:
         """The frontier has failed: stop cleanly. What is not stored comes back with the

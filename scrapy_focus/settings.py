@@ -16,6 +16,7 @@ from scrapy_focus.decisions.groups import Groups
 from scrapy_focus.decisions.shares import InvalidShare, Shares
 from scrapy_focus.decisions.traps import InvalidCap, Traps
 from scrapy_focus.exceptions import SettingError
+from scrapy_focus.frontier.seen import CHOICES, EXACT, Choice
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -52,6 +53,7 @@ DEFAULTS: dict[str, Any] = {
     "FOCUS_HORIZON": 3600,
     "FOCUS_DURABILITY": "normal",
     "FOCUS_SERIALIZER": "json",
+    "FOCUS_SEEN": "exact",
 }
 
 
@@ -84,6 +86,7 @@ class FocusSettings:
     horizon: float
     full: bool
     serializer: Literal["json", "pickle"]
+    seen: Choice
 
 
 def read_settings(
@@ -139,6 +142,7 @@ def read_settings(
         serializer=cast(
             "Literal['json', 'pickle']", read("FOCUS_SERIALIZER", _choice("json", "pickle"))
         ),
+        seen=_shedding(read("FOCUS_SEEN", read_seen), read),
     )
 
 
@@ -177,6 +181,45 @@ def _shares(name: str, value: Any) -> Shares:
         return Shares(pages)
     except ValueError as error:  # an InvalidShare is one, and what JSON raises
         raise SettingError(f"{name} is {value!r}: {error}") from None
+
+
+def read_seen(name: str, value: Any) -> Choice:
+    """The seen set of ``FOCUS_SEEN``: its name, or a dict of that and its size, which may be JSON
+    from the command line."""
+    try:
+        is_json = isinstance(value, str) and value.strip().startswith("{")
+        options = json.loads(value) if is_json else value
+        if isinstance(options, str):
+            options = {"set": options}
+        if not isinstance(options, Mapping):
+            raise ValueError("it must be a name, or a dict with the name as its set")
+        kind = options.get("set")
+        if kind not in CHOICES:
+            raise ValueError(f"the set must be one of {', '.join(CHOICES)}")
+        fields = {"error", "capacity"} if kind in ("bloom", "cuckoo") else set()
+        if strange := sorted(map(str, options.keys() - fields - {"set"})):
+            raise ValueError(f"{strange[0]!r} is no option of this set")
+        error, capacity = options.get("error", EXACT.error), options.get("capacity", EXACT.capacity)
+        if not isinstance(error, float) or not 1e-9 <= error <= 0.1:
+            raise ValueError("the error must be a number between 1e-9 and 0.1")
+        if type(capacity) is not int or not 1 <= capacity <= 10**10:
+            raise ValueError("the capacity must be a whole number, 1 or more")
+    except ValueError as problem:  # what JSON raises is one
+        raise SettingError(f"{name} is {value!r}: {str(problem).rstrip('.')}.") from None
+    return Choice(kind, error, capacity)
+
+
+def _shedding(seen: Choice, read: Callable[[str, Callable[[str, Any], int]], int]) -> Choice:
+    """What is shed must be able to come back."""
+    bounds = ("FOCUS_MAX_WAITING", "FOCUS_MAX_WAITING_PER_HOST")
+    bound = next((name for name in bounds if read(name, _whole)), None)
+    if bound and not seen.can_forget:
+        able = [f'"{name}"' for name, can_forget in CHOICES.items() if can_forget]
+        raise SettingError(
+            f"FOCUS_SEEN is {seen.name!r}, which cannot forget, and {bound} is set: what is shed "
+            f"must be able to come back. Set FOCUS_SEEN to {' or '.join(able)}, or {bound} to 0."
+        )
+    return seen
 
 
 def _groups(name: str, value: Any) -> Groups:

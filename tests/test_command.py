@@ -127,7 +127,8 @@ class Rules(Spider):
 
 JOB_KEYS = (
     "job generation latest cleared policy state reason created finished runs next_due waits_for "
-    "waits_for_host added waiting deferred unreadable leased lost done failed dropped refused "
+    "waits_for_host added waiting deferred unreadable leased lost done failed dropped seen removed "
+    "refused "
     "reasons hosts pages bytes seconds"
 )
 URL_KEYS = (
@@ -500,7 +501,7 @@ def test_why_before_and_after_a_crawl(tmp_path: Path) -> None:
     assert all(line.endswith("No crawl knows it yet: it would be taken.") for line in counted)
     (line,) = text("why", "--json", private, cwd=crawl.folder).splitlines()
     document = json.loads(line)
-    assert document.keys() == {"url", "key", "refused", "rule", "found"}
+    assert document.keys() == {"url", "key", "refused", "rule", "found", "removed"}
     assert (document["refused"], document["found"]) == ("excluded", [])
 
 

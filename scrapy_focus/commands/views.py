@@ -99,6 +99,11 @@ def _numbers(report: JobReport) -> Iterator[tuple[str, str, str]]:
     yield "done", str(counts.done), ""
     yield "failed", str(counts.failed), _each(reasons.get("failed", {}))
     yield "dropped", str(counts.dropped), _each(reasons.get("dropped", {}))
+    if report.job.gone:
+        known = (
+            f"rows of these, known to the {shown(report.job.seen)} set" if report.job.seen else ""
+        )
+        yield "removed", str(report.job.gone), known
     yield "refused", str(sum(refused.values())), _each(refused)
     yield "hosts", str(sum(counts.hosts.values())), _each(counts.hosts)
     yield "pages", str(counts.pages), ""
@@ -141,6 +146,8 @@ def _job_json(report: JobReport) -> dict[str, Any]:
         "done": counts.done,
         "failed": counts.failed,
         "dropped": counts.dropped,
+        "seen": masked(job.seen or "exact"),
+        "removed": job.gone,
         "refused": sum(counts.reasons.get("refused", {}).values()),
         "reasons": {
             kind: {masked(name): n for name, n in counts.reasons.get(kind, {}).items()}
@@ -204,6 +211,13 @@ def url_json(job: Job, row: UrlRow) -> str:
         "reason": _reason(row),
     }
     return json.dumps({name: _finite(value) for name, value in document.items()})
+
+
+def gone_json(job: Job, what: tuple[int, float] | bool | None) -> dict[str, Any]:
+    """What is known of a URL whose row was removed."""
+    state, at = what if isinstance(what, tuple) else (0, 0.0)
+    states = {1: "done", 2: "failed", 3: "dropped"}
+    return {**_names(job), "known": what and True, "state": states.get(state), "time": at or None}
 
 
 def _finite(value: Any) -> Any:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_focus.clock import Clock
 from scrapy_focus.commands import views
 from scrapy_focus.commands.keys import request_of
-from scrapy_focus.commands.text import masked, shown, span
+from scrapy_focus.commands.text import masked, moment, shown, span
 from scrapy_focus.decisions.facets import count_in, part_of
 from scrapy_focus.decisions.hosts import InvalidHost, canonical_host, twin_of
 from scrapy_focus.frontier.listing import Place, find_place, find_urls, read_note
+from scrapy_focus.frontier.seen import look_up
 from scrapy_focus.notes import facet_note
 from scrapy_focus.opening import build_scope
 from scrapy_focus.twins import NOTE, OUTSIDE, hosts_in
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from scrapy_focus.frontier.listing import UrlRow
     from scrapy_focus.frontier.report import Job
     from scrapy_focus.settings import FocusSettings
+
+
+#: What a seen set says of a key; see :func:`.look_up`.
+Gone = tuple[int, float] | bool | None
 
 
 def judge(settings: FocusSettings, identity: DupeFilter, *, as_json: bool) -> Judge:
@@ -69,20 +74,28 @@ class Judge:
                 rule += f" {shape}"
             key = self._identity.fingerprint(request)
             found = [(job, row) for job in jobs if db for row in find_urls(db, job.id, key)]
-            new = db and not found and not refused
+            gone = dict(_gone(db, jobs, found, key) if db else ())
+            new = db and not (found or gone or refused)
             if new and (many := self._by_facets(db, request.url, jobs)):
                 refused, rule = "trap_facets", f"{rule} {many}"
             if self._json:
                 known = [json.loads(views.url_json(job, row)) for job, row in found]
-                document = {"url": masked(request.url), "key": key.hex(), "refused": refused}
-                yield json.dumps({**document, "rule": shown(rule), "found": known})
+                document: dict[str, Any] = {
+                    "url": masked(request.url),
+                    "key": key.hex(),
+                    "refused": refused,
+                }
+                removed = [views.gone_json(job, what) for job, what in gone.items()]
+                document |= {"rule": shown(rule), "found": known, "removed": removed}
+                yield json.dumps(document)
                 continue
             words = [shown(rule)]
             if refused:
                 words.append(f"A crawl refuses it ({refused}).")
-            elif not found:
+            elif not (found or gone):
                 words.append("No crawl knows it yet: it would be taken.")
             words += (_fate(db, job, row, now) for job, row in found if db)
+            words += (_end(job, what) for job, what in gone.items())
             yield " ".join(words)
 
     def _by_facets(self, db: Database | None, url: str, jobs: Sequence[Job]) -> str | None:
@@ -105,6 +118,30 @@ class Judge:
         if out and not self._scope.refuse(url, twin):
             return f" That changes if a start request on {twin} redirects there (FOCUS_WWW)."
         return ""
+
+
+def _gone(
+    db: Database, jobs: Iterable[Job], found: Iterable[tuple[Job, UrlRow]], key: bytes
+) -> Iterator[tuple[Job, Gone]]:
+    """The jobs whose seen set knows a key that they have no row of; or may know it."""
+    known = {job for job, _ in found}
+    for job in jobs:
+        if job.gone and job.seen and job not in known:
+            what = look_up(db.path, job.id, job.seen, key)
+            if what is not False:
+                yield job, what
+
+
+def _end(job: Job, what: Gone) -> str:
+    start = f"For the job {shown(job.name)!r} (generation {job.generation})"
+    if what is None:
+        return f"{start} nobody can tell: its {shown(job.seen or '')} set cannot be read."
+    if isinstance(what, bool):
+        return f"{start} it was seen, and its row was removed."
+    state, at = what
+    when = f" at {moment(at)}" if at else ""
+    verb = {1: "is done", 2: "has failed", 3: "was dropped"}.get(state, "is over")
+    return f"{start} it {verb}{when}, and its row was removed."
 
 
 def _fate(db: Database, job: Job, row: UrlRow, now: float) -> str:

@@ -147,6 +147,11 @@ class Frontier(ABC):
         #: Keys of what this run has shed, for the caller to take out.
         self.shed: list[bytes] = []
 
+    @property
+    def prunes(self) -> bool:
+        """Whether :meth:`clear` also removes rows that are over, so that more comes to do."""
+        return False
+
     @abstractmethod
     def transaction(self, *, soon: bool = False) -> AbstractContextManager[None]:
         """All calls inside are stored together or not at all.
@@ -257,8 +262,9 @@ class Frontier(ABC):
 
     @abstractmethod
     def clear(self, limit: int, now: float) -> bool:
-        """Remove up to *limit* rows of generations that are over, or that are too many since a
-        limit was lowered. Says whether there may be more."""
+        """Remove up to *limit* rows: of generations that are over, of what is too much since a
+        limit was lowered, and of URLs that are over whose keys a seen set has stored. Says whether
+        there may be more to do at once."""
 
     @abstractmethod
     def counts(self, now: float) -> Counts:

@@ -52,7 +52,10 @@ _NEWEST = (
     " ORDER BY u.id DESC LIMIT :limit"
 )
 _LAST = "SELECT max(id) FROM urls WHERE id <= ?"
-_COUNTED = "SELECT cleared, added, done, failed, dropped FROM jobs WHERE id = ?"
+_COUNTED = (
+    "SELECT cleared, added - gone_done - gone_failed - gone_dropped, done - gone_done,"
+    " failed - gone_failed, dropped - gone_dropped FROM jobs WHERE id = ?"
+)
 
 # Served by urls_key.
 _BY_KEY = f"{_ROW} WHERE u.job = ? AND u.key = ? ORDER BY u.copy"

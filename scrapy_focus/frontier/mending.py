@@ -50,6 +50,9 @@ _TOKEN = (
 # What is ready has a head, unless the share of the host is spent.
 _HEAD = f"head IS NULL AND (ready = 0 OR retired = 1) OR ready > 0 AND {_is('head', 'number')}"
 
+#: Rows that are gone, and are counted still.
+_GONE = ("gone_done", "gone_failed", "gone_dropped", "gone_pages")
+
 #: For each column its kind, or a condition, and what takes the place of what is not like that.
 #: A host whose pace is not known is left alone for its delay once more. What is still not as it
 #: must be then, such as a queue of no host, is left out.
@@ -60,7 +63,13 @@ _SMALL: dict[str, list[tuple[str, str, str]]] = {
         ("policy", "text", "''"),
         ("finished", "number?", "NULL"),
         ("cleared", "flag", "0"),
-        ("pages", "count", "(SELECT count(*) FROM urls WHERE job = jobs.id AND charged = 1)"),
+        *((name, "count", "0") for name in _GONE),
+        ("seen_round", "count", "(gone_done + gone_failed + gone_dropped > 0)"),
+        ("seen", "text?", "NULL"),
+        (
+            *("pages", "count"),
+            "(gone_pages + (SELECT count(*) FROM urls WHERE job = jobs.id AND charged = 1))",
+        ),
         *((name, "count", "0") for name in ("added", "leased", "done", "failed", "dropped")),
         ("bytes", "count", "0"),
         ("seconds", "time", "0"),
@@ -187,9 +196,12 @@ _STATES = (
 )
 # What was shed has left no row.
 _SHED = "SELECT count FROM reasons WHERE job = ? AND kind = 'dropped' AND reason = 'shed'"
+_ADDED = "?2 + gone_done + gone_failed + gone_dropped"
 _COUNT_JOB = (
-    "UPDATE jobs SET added = ?2, leased = ?3, done = ?4, failed = ?5, dropped = ?6 WHERE id = ?1"
-    " AND (added <> ?2 OR leased <> ?3 OR done <> ?4 OR failed <> ?5 OR dropped <> ?6)"
+    f"UPDATE jobs SET added = {_ADDED}, leased = ?3, done = ?4 + gone_done,"
+    " failed = ?5 + gone_failed, dropped = ?6 + gone_dropped WHERE id = ?1"
+    f" AND (added <> {_ADDED} OR leased <> ?3 OR done <> ?4 + gone_done"
+    " OR failed <> ?5 + gone_failed OR dropped <> ?6 + gone_dropped)"
 )
 # Served by urls_leased.
 _NO_RUN = f"run IS NOT NULL AND run NOT IN {_OPEN}"

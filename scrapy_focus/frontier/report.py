@@ -17,7 +17,8 @@ from scrapy_focus.frontier.shaping import as_number, as_text, as_whole, or_none
 
 # One row a generation, its reason that of its latest run.
 _JOBS = (
-    "SELECT j.id, j.name, j.generation, j.policy, j.created, j.finished, j.cleared, r.reason"
+    "SELECT j.id, j.name, j.generation, j.policy, j.created, j.finished, j.cleared, r.reason,"
+    " j.seen, j.gone_done + j.gone_failed + j.gone_dropped"
     " FROM jobs AS j LEFT JOIN (SELECT job, max(id) AS id, reason FROM runs GROUP BY job) AS r"
     " ON r.job = j.id ORDER BY r.id DESC, j.id DESC"
 )
@@ -85,6 +86,10 @@ class Job(NamedTuple):
     cleared: int
     #: How its last run ended.
     last_reason: str | None
+    #: The seen set that it is run with; ``None``: its rows.
+    seen: str | None = None
+    #: How many rows are gone of those that are counted, being over.
+    gone: int = 0
     #: No later generation has replaced it.
     latest: bool = True
 
@@ -243,6 +248,8 @@ def _shape(job: Job) -> Job:
         created=as_number(job.created, 0.0),
         finished=or_none(job.finished, as_number),
         last_reason=or_none(job.last_reason, as_text),
+        seen=or_none(job.seen, as_text),
+        gone=as_whole(job.gone),
     )
 
 

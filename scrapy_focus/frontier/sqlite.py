@@ -29,9 +29,11 @@ from scrapy_focus.frontier.database import Database
 from scrapy_focus.frontier.jobs import Jobs
 from scrapy_focus.frontier.ledger import Ledger
 from scrapy_focus.frontier.mending import adds_up, is_sound, mend
+from scrapy_focus.frontier.pruning import Pruner, forget_old, forget_rows, open_set
 from scrapy_focus.frontier.report import read_counts
 from scrapy_focus.frontier.rows import Host, Queue, Rows
 from scrapy_focus.frontier.runs import Company
+from scrapy_focus.frontier.seen import EXACT, Choice
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +101,8 @@ class SQLiteFrontier(Frontier):
         ``True``: go on; ``False``: start over, unless another run is at it
     :param policy: name of the policy, kept with the job to see that it changed
     :param full: a power cut loses nothing settled
+    :param seen: what knows the URLs that are over; with another one than the exact one, which is
+        the rows themselves, these are removed, and the job is run by one process at a time
     :param ahead: how far the caller's clock is ahead of one that nobody sets, which runs that join
         and the next one must know
     """
@@ -115,6 +119,7 @@ class SQLiteFrontier(Frontier):
         order: Order = Order(),
         policy: str = "",
         full: bool = False,
+        seen: Choice = EXACT,
         ahead: float | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -142,13 +147,15 @@ class SQLiteFrontier(Frontier):
         self.shed = self._bounds.shed
         self._jobs = Jobs(db, self._rows, self._ledger, self._reopen, ahead)
         self._job = self._run = 0
+        self._pruner: Pruner | None = None
         self._mending = False
         #: Whether something was put right.
         self.mended = False
         #: When something was leased last, or the run opened (Unix time, seconds).
         self._now = now
         try:
-            self._twice(lambda: self._join(job, resume, policy, now))
+            self._twice(lambda: self._join(job, resume, policy, seen, now))
+            forget_old(db)
             db.stop_waiting()
         except BaseException:
             self._let_go()
@@ -165,7 +172,7 @@ class SQLiteFrontier(Frontier):
         with self.transaction():
             return write()
 
-    def _join(self, name: str, resume: bool | None, policy: str, now: float) -> None:
+    def _join(self, name: str, resume: bool | None, policy: str, seen: Choice, now: float) -> None:
         if not is_sound(self._db):
             self._mend()
         joined = self._jobs.join(name, resume, policy, now)
@@ -180,6 +187,9 @@ class SQLiteFrontier(Frontier):
         self._jobs.look_around(self._aged, now)
         self._bounds.open(joined.job)
         self._copied = set() if joined.start in ("new", "restarted") else None
+        if self._pruner:
+            self._pruner.close()
+        self._pruner = open_set(self._db, self._job, seen, joined.start)
 
     # -- malformed rows -------------------------------------------------------------
 
@@ -260,6 +270,8 @@ class SQLiteFrontier(Frontier):
         self._ledger.forget()
         self._ledger.totals = self._totals
         self.shed.clear()
+        if self._pruner:
+            self._pruner.undone()
 
     def _save(self) -> None:
         self._rows.save()
@@ -275,6 +287,8 @@ class SQLiteFrontier(Frontier):
     # -- adding ---------------------------------------------------------------------
 
     def seen(self, key: bytes) -> bool:
+        if self._pruner and self._pruner.set.has(key):
+            return True
         return self._db.ask(_SEEN, self._job, key) is not None
 
     def add(self, candidates: Sequence[Candidate], now: float) -> list[bool]:
@@ -288,6 +302,8 @@ class SQLiteFrontier(Frontier):
 
     def _add(self, c: Candidate, now: float) -> bool:
         job, key, copy = self._job, c.key, c.copy
+        if self._pruner and self._pruner.set.has(key, copy):
+            return False
         # A filtered request matches any copy; a copy only itself.
         if copy:
             self._remember_copy(key)
@@ -412,6 +428,8 @@ class SQLiteFrontier(Frontier):
             values = (_STATES[o.ending], o.reason or None, int(charged), lease.id)
             self._db.execute(_SETTLE, values)
             self._ledger.add(o.ending.value, 1)
+            if self._pruner:
+                self._pruner.ended(lease.id, now)
             if o.ending is not Ending.DONE:
                 self._ledger.add_reasons(o.ending.value, {o.reason or "unknown": 1})
         else:
@@ -526,7 +544,41 @@ class SQLiteFrontier(Frontier):
 
     def clear(self, limit: int, now: float) -> bool:
         with self.transaction():
-            return self._jobs.clear(limit, now) or self._bounds.lower(limit)
+            if self._jobs.clear(limit, now) or self._bounds.lower(limit):
+                return True
+            if self._pruner is None:
+                return False
+            self._db.urgent = True
+            return self._pruner.step(limit)
+
+    @property
+    def prunes(self) -> bool:
+        return self._pruner is not None
+
+    def forget(self, keys: Sequence[bytes]) -> int:
+        """Let what is over be fetched again, if it is found again: done, failed and dropped URLs
+        of these keys. What is still to be fetched stays as it is.
+
+        :return: how many rows are gone because of it; there may be more that were gone before
+        :raises NotImplementedError: if the job's seen set cannot forget
+        """
+        if self._pruner and not self._pruner.set.choice.can_forget:
+            raise NotImplementedError(f"A {self._pruner.set.name} set cannot forget.")
+        with self.transaction():
+            self._db.urgent = True
+            number = forget_rows(self._db, self._job, keys)
+        if self._pruner:
+            self._pruner.forget(keys)
+        return number
+
+    def forget_domain(self, domain: str, limit: int) -> bool:
+        """:meth:`forget` up to *limit* URLs of a domain and its subdomains, with a set that knows
+        their hosts (rocksdb). Says whether there may be more."""
+        if not self._pruner:
+            raise NotImplementedError("Only a rocksdb set knows the hosts of its keys.")
+        keys = self._pruner.set.of_domain(domain, limit)
+        self.forget(keys)
+        return len(keys) >= limit
 
     def counts(self, now: float) -> Counts:
         with self._snapshot():
@@ -597,6 +649,8 @@ class SQLiteFrontier(Frontier):
         return queue.id
 
     def close(self, reason: str, *, finished: bool, now: float) -> None:
+        if self._pruner:
+            self._pruner.stop()  # before another run may open the job
         try:
             with self.transaction(soon=False):
                 if not adds_up(self._db, self._job):
@@ -611,5 +665,7 @@ class SQLiteFrontier(Frontier):
         self._let_go()
 
     def _let_go(self) -> None:
+        if self._pruner:
+            self._pruner.close()
         self._jobs.release()
         self._db.close()

@@ -146,6 +146,11 @@ def sooner(frontier: SQLiteFrontier) -> SQLiteFrontier:
 
 def abandon(frontier: SQLiteFrontier) -> None:
     """Let go of a frontier as a killed process does: without a word to the store."""
+    if frontier._pruner:  # its thread ends with the process
+        frontier._pruner.set.stop()
+        if frontier._pruner._thread:
+            frontier._pruner._thread.join()
+        frontier._pruner.set.close()
     with frontier._db._lock, suppress(sqlite3.ProgrammingError):  # it may be closed
         frontier._db._lingering = False
         frontier._db._connection.rollback()

@@ -25,10 +25,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from scrapy_focus.candidate import Candidate
-from scrapy_focus.frontier import Ending, Lease, Limits, Order, Outcome, database
+from scrapy_focus.frontier import Ending, Lease, Limits, Order, Outcome, database, pruning
+from scrapy_focus.frontier.seen import Choice, filters
+from scrapy_focus.frontier.seen.rocks import RocksSet
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
 T0 = 1_000_000.0
@@ -83,6 +86,23 @@ class Statements:
         self._seen = seen
         yield
         self._point()
+
+    def watch_files(self) -> None:
+        """Count what is done to the files of a seen set, too."""
+        self._wrap(os, "open")
+        self._wrap(os, "fsync")
+        self._wrap(Path, "replace")
+        self._wrap(Path, "unlink")
+        self._wrap(RocksSet, "_try")
+
+    def _wrap(self, owner: Any, name: str) -> None:
+        call = getattr(owner, name)
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            with self._around():
+                return call(*arguments, **options)
+
+        setattr(owner, name, watched)
 
     def watch(self) -> None:
         """Count those of every connection that is made from now on."""
@@ -438,6 +458,49 @@ def joined(life: Life) -> None:
     life.close()
 
 
+class Inline(threading.Thread):
+    """A thread whose work is done when it has been started."""
+
+    def start(self) -> None:
+        self.run()
+
+    def is_alive(self) -> bool:
+        return False
+
+    def join(self, timeout: float | None = None) -> None:
+        """There is nothing to wait for."""
+
+
+def _remove_rows(life: Life, name: str) -> None:
+    """Rows that are over are removed, in several runs, of which one leaves some to the next."""
+    pruning._ROUND, filters._AT_ONCE = 3, 64
+    seen = Choice(name, capacity=1)
+    for run in range(2):
+        life.open("resumed" if run else "new", seen=seen)
+        with life.transaction():
+            life.add(*(f"a/{run}-{number}" for number in range(5)))
+        leases = life.lease(4, 4)
+        with life.transaction():
+            for number, lease in enumerate(leases.values()):
+                ending = Ending.DONE if number else Ending.FAILED
+                life.settle(lease, ending, reason="" if number else "timeout")
+        for _ in range(7 if run else 6):  # the first leaves some to the second
+            life.look(lambda f: f.clear(3, life.now))
+        life.close()
+
+
+def bloom(life: Life) -> None:
+    _remove_rows(life, "bloom")
+
+
+def cuckoo(life: Life) -> None:
+    _remove_rows(life, "cuckoo")
+
+
+def rocksdb(life: Life) -> None:
+    _remove_rows(life, "rocksdb")
+
+
 Script = Callable[[Life], None]
 
 #: Each life that a test runs alone, and the one before it.
@@ -464,8 +527,13 @@ def run(name: str, folder: Path, fatal: int, words: str) -> None:
     numbers = count(calls.stat().st_size if calls.exists() else 0)
     uuid.uuid4 = lambda: uuid.UUID(int=next(numbers), version=4)
     os.getpid = lambda: 1
-    Statements(folder, fatal).watch()
-    globals()[name](Life(folder, full="full" in words))
+    statements = Statements(folder, fatal)
+    statements.watch()
+    life = Life(folder, full="full" in words)
+    if "files" in words:
+        statements.watch_files()
+        pruning.threading = SimpleNamespace(Thread=Inline)  # type: ignore[assignment]
+    globals()[name](life)
 
 
 class Server:

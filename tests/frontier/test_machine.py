@@ -29,11 +29,14 @@ from scrapy_focus.frontier import (
     Limits,
     Order,
     Outcome,
+    pruning,
 )
 from scrapy_focus.frontier.memory import MemoryFrontier
+from scrapy_focus.frontier.seen import EXACT
 from scrapy_focus.frontier.sqlite import SQLiteFrontier
 
 from .helpers import LITTLE, T0, Paces, abandon, sooner
+from .seen_sets import choice, prune
 
 GROUPS = ["a", "b", "c", "slot"]
 PLACES = [("a", "a"), ("b", "b"), ("c", "c"), ("a", "slot"), ("b", "slot"), ("", "")]
@@ -67,6 +70,8 @@ def candidates(draw: st.DrawFn) -> Candidate:
 class Frontiers(RuleBasedStateMachine):
     """One job, as both stores see it."""
 
+    seen = EXACT
+
     @initialize(
         limits=st.builds(
             Limits,
@@ -94,6 +99,8 @@ class Frontiers(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.now = T0
         self.paces = Paces(gap, cap, {"b": (slow, cap), "": (0.0, 0)})
+        if self.seen is not EXACT:  # clear() would reach the bounds in other steps
+            limits = replace(limits, waiting=0, waiting_per_host=0)
         self.limits, self.order, self.soon = limits, Order(ties=ties), soon
         self.memory = MemoryFrontier(pace=self.paces, limits=self.limits, order=self.order)
         self.sqlite = self.open_sqlite()
@@ -110,6 +117,7 @@ class Frontiers(RuleBasedStateMachine):
             resume=True,
             limits=self.limits,
             order=self.order,
+            seen=self.seen,
         )
         return sooner(frontier) if self.soon else frontier
 
@@ -278,6 +286,35 @@ class Frontiers(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+class Pruned(Frontiers):
+    """The SQLite store removes what is over, at any moment, or is killed."""
+
+    @initialize()
+    def small_rounds(self) -> None:
+        pruning._ROUND = 2
+
+    @rule()
+    def prune(self) -> None:
+        prune(self.sqlite, 2)
+
+    @rule(times=st.integers(1, 4))
+    def prune_a_little(self, times: int) -> None:
+        for _ in range(times):
+            self.sqlite.clear(2, self.now)
+
+    def teardown(self) -> None:
+        pruning._ROUND = 10_000
+        super().teardown()
+
+
+class PrunedCuckoo(Pruned):
+    seen = choice("cuckoo", error=1e-9)
+
+
+class PrunedRocks(Pruned):
+    seen = choice("rocksdb")
+
+
 def view(lease: Lease) -> tuple[Any, ...]:
     """What the two stores must agree on."""
     c = lease.candidate
@@ -302,4 +339,10 @@ TestFrontiers.settings = settings(
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
+)
+
+TestPrunedCuckoo = PrunedCuckoo.TestCase
+TestPrunedRocks = PrunedRocks.TestCase
+TestPrunedCuckoo.settings = TestPrunedRocks.settings = settings(
+    TestFrontiers.settings, max_examples=20
 )
