@@ -52,7 +52,8 @@ class Door:
         # Nothing is asked before our own filter: what it has just seen need not be made a
         # candidate first.
         self._own_first = next(iter(crawl.chain.plugins), None) is crawl.identity
-        self._recent = recent
+        #: Keys that the frontier is known to hold.
+        self.recent = recent
         self._entered = entered
         #: Requests that are kept in memory, by key and copy.
         self._objects: dict[tuple[bytes, int], Request] = {}
@@ -133,7 +134,7 @@ class Door:
         page are on the page before as well."""
         return (
             self._own_first
-            and (fingerprint in self._recent or self._writer.holds(fingerprint))
+            and (fingerprint in self.recent or self._writer.holds(fingerprint))
             and not request.dont_filter
             and "focus_key" not in request.meta
         )

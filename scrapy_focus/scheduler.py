@@ -53,6 +53,8 @@ _UPKEEP = 1.0
 _MANY = 1000
 #: How many keys are remembered, of some 90 bytes each.
 _RECENT = 75_000
+#: How many of these are forgotten for each that is new, when there are too many.
+_FADING = 4
 #: How many rows that cannot be handed out one call passes over.
 _SKIPS = 20
 #: How many URLs are given back because nobody asked for them before one is leased at a time.
@@ -91,6 +93,8 @@ class Scheduler(BaseScheduler):
         self._lingers = False
         #: Keys that the frontier is known to hold.
         self._recent: set[bytes] = set()
+        #: Those before, which are being forgotten.
+        self._fading: set[bytes] = set()
         #: Whether these are all keys of the job.
         self._knows_all = False
         self._others = False
@@ -329,10 +333,19 @@ class Scheduler(BaseScheduler):
     def _remember(self, key: bytes) -> None:
         """Most links of a page are links of the page before: spare the store the question."""
         if len(self._recent) >= _RECENT:
-            self._recent.clear()
+            self._let_fade()
             self._knows_all = False
+        if self._fading:
+            # At once it would take some milliseconds.
+            for _ in range(min(_FADING, len(self._fading))):
+                self._fading.pop()
         if not (self._others and self._sheds):  # what another run sheds is not told here
             self._recent.add(key)
+
+    def _let_fade(self) -> None:
+        """Know no key any more."""
+        self._fading, self._recent = self._recent, set()
+        self._door.recent = self._recent
 
     # -- what happens meanwhile -------------------------------------------------------
 
@@ -462,8 +475,8 @@ class Scheduler(BaseScheduler):
             self._on_wake()
         self._others = others
         self._knows_all &= not others
-        if others and self._sheds:
-            self._recent.clear()
+        if others and self._sheds and self._recent:
+            self._let_fade()
         if self._engine.closing:
             waiting = [f.request for f in flights if f.reached and not f.left]
             self._engine.drop_queued(waiting)

@@ -59,9 +59,10 @@ class Twins:
 
     def advice(self, source: str, target: str) -> str:
         """What to say of a start request that redirects from one host to another, in vain."""
-        if not are_twins(source, target):
-            return f"A start request on {source!r} redirects there."
-        return f'A start request on {source!r} redirects there; FOCUS_WWW = "add" lets it.'
+        where = f"A start request on {source!r} redirects there"
+        if self.policy == "add" or not are_twins(source, target):
+            return f"{where}."
+        return f'{where}; FOCUS_WWW = "add" lets it.'
 
     def reconsider(self, reason: str | None, url: str, host: str, depth: int = 0) -> str | None:
         """Why a URL is out of scope that was about to be refused for a reason: another run of

@@ -152,6 +152,7 @@ def test_add_with_patterns(site: Site, web: Web, tmp_path: Path) -> None:
     assert asked(site)[1:] == ["www.example.test/docs", "www.example.test/docs/a"]
     assert run.stats["focus/refused/excluded"] == 2
     assert run.stats["focus/refused/not_included"] == 1
+    assert "FOCUS_WWW" not in run.log.replace("'FOCUS_WWW': 'add'", "")
 
 
 @pytest.mark.parametrize("www", ["add", "strict"])
