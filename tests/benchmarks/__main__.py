@@ -20,7 +20,7 @@ from tests.benchmarks.tables import Report, Table, checks_table
 #: All benchmarks, in the order in which they run; each is a module of its own.
 NAMES = (
     *("scheduler", "frontier", "window", "cooling", "one_host", "crawl", "reactor", "wakeup"),
-    *("seeds", "memory", "bounded"),
+    *("seeds", "memory", "bounded", "seen"),
 )
 #: Those with a column for scrapy-redis.
 _WITH_REDIS = {"scheduler", "crawl"}
