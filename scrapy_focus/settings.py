@@ -188,7 +188,7 @@ def read_seen(name: str, value: Any) -> Choice:
 
 def _shedding(settings: BaseSettings, seen: Choice) -> Choice:
     """What is shed must be able to come back."""
-    bounds = ("FOCUS_MAX_WAITING", "FOCUS_MAX_WAITING_PER_HOST")
+    bounds = (name for name in DEFAULTS if "MAX_WAITING" in name)
     bound = next((name for name in bounds if settings.get(name)), None)
     if bound and not seen.can_forget:
         able = [f'"{name}"' for name, can_forget in CHOICES.items() if can_forget]
