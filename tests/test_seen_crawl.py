@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scrapy.settings import Settings
 
+from scrapy_focus import settings
+from scrapy_focus.exceptions import SettingError
+from scrapy_focus.frontier.seen import Choice
 from tests.frontier.seen_sets import SETS
 from tests.project import Project
 from tests.site import Answer, Hit, Site, links
@@ -85,3 +89,14 @@ def test_library_is_missing(site: Site, tmp_path: Path) -> None:
     assert run.returncode
     assert "pip install scrapy_focus[bloom]" in run.log
     assert not site.log
+
+
+def test_what_is_shed_must_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound on what waits needs a set that can forget."""
+    bound = "FOCUS_" + "MAX_WAITING"
+    monkeypatch.setitem(settings.DEFAULTS, bound, 0)
+    with pytest.raises(SettingError, match=f"'bloom', which cannot forget, and {bound} is set"):
+        settings._shedding(Settings({bound: 5}), Choice("bloom"))
+    assert settings._shedding(Settings({bound: 0}), Choice("bloom"))
+    for name in ("exact", "cuckoo", "rocksdb"):
+        assert settings._shedding(Settings({bound: 5}), Choice(name))

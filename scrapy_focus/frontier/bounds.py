@@ -17,9 +17,10 @@ logger = logging.getLogger(__name__)
 _MORE = 32
 
 # What may be shed: it waits, it is no start request, nothing was paid for it, and it can be read.
-# What is kept for one run only is in memory anyway.
+# What is kept for one run only is in memory anyway. What was handed out once stays: a late report
+# on it must not meet another row, and SQLite may give the id of a removed one to the next.
 _SHEDDABLE = (
-    "state = 0 AND run IS NULL AND seed = 0 AND charged = 0 AND owner IS NULL"
+    "state = 0 AND run IS NULL AND seed = 0 AND charged = 0 AND attempts = 0 AND owner IS NULL"
     f" AND ready_at < {ASIDE!r}"
 )
 # Only a job with bounds pays for them. By queue for the hosts, by job for all of it.

@@ -173,7 +173,7 @@ class Frontier(ABC):
 
         If more waits then than :class:`Limits` allow, the rows with the worst ranks are shed, among
         equals the latest: removed as if they had never been found, and counted as dropped. Not
-        start requests, what the budget has paid for, volatile and unreadable rows.
+        start requests, what was handed out before or is paid for, volatile and unreadable rows.
         """
 
     @abstractmethod

@@ -128,7 +128,7 @@ class MemoryFrontier(Frontier):
 
     def _is_sheddable(self, number: int) -> bool:
         c = self._rows[number].candidate
-        return not (c.seed or c.charged or c.volatile or c.ready_at >= ASIDE)
+        return not (c.seed or c.charged or c.attempts or c.volatile or c.ready_at >= ASIDE)
 
     def _remove(self, row: _Row) -> None:
         c, ready = row.candidate, (row.candidate.rank, row.id)

@@ -27,8 +27,8 @@ from scrapy_focus.frontier.seen.contract import (
 )
 
 _MAGIC = b"focus seen 1\n"
-#: How many parts there are, and how many are looked at in one call.
-_PARTS, _AT_ONCE = 64, 4
+#: How many parts there are, and how many are copied in one call.
+_PARTS, _AT_ONCE = 64, 1
 _LENGTH = struct.Struct(">Q")
 _DIGEST = 16
 
