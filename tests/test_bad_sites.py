@@ -646,7 +646,7 @@ class Many(Spider):
     name = "many"
 
     async def start(self):
-        for n in range(60):
+        for n in range(40):
             yield Request(f"{self.bad}{n}")
         for n in range(10):
             yield Request(f"{self.good}{n}")
@@ -667,8 +667,8 @@ def test_a_dead_port_with_many_urls(tmp_path: Path) -> None:
 
         assert run.reason == "finished"
         assert len(site.paths()) == 10
-        assert run.stats["focus/failed/unreachable"] == 60
-        assert run.stats["focus/leased"] == 130
+        assert run.stats["focus/failed/unreachable"] == 40
+        assert run.stats["focus/leased"] == 90
         assert run.stats["focus/hold/unreachable"] == 2
 
 
