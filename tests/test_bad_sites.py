@@ -646,7 +646,7 @@ class Many(Spider):
     name = "many"
 
     async def start(self):
-        for n in range(60):
+        for n in range(int(self.number)):
             yield Request(f"{self.bad}{n}")
         for n in range(10):
             yield Request(f"{self.good}{n}")
@@ -663,12 +663,12 @@ def test_a_dead_port_with_many_urls(tmp_path: Path) -> None:
         unused.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else gets it
         bad = f"http://127.0.0.1:{unused.getsockname()[1]}/"
         crawl = Project(tmp_path / "p", DEAD, ROBOTSTXT_OBEY=False, RETRY_TIMES=1)
-        run = crawl.crawl("many", f"bad={bad}", f"good={site.url()}")
+        run = crawl.crawl("many", "number=40", f"bad={bad}", f"good={site.url()}")
 
         assert run.reason == "finished"
         assert len(site.paths()) == 10
-        assert run.stats["focus/failed/unreachable"] == 60
-        assert run.stats["focus/leased"] == 130
+        assert run.stats["focus/failed/unreachable"] == 40
+        assert run.stats["focus/leased"] == 90
         assert run.stats["focus/hold/unreachable"] == 2
 
 
@@ -680,7 +680,7 @@ def test_a_host_that_hangs_keeps_no_crawl_open(tmp_path: Path) -> None:
     with Site(lambda hit: answers[hit.host], answers) as site:
         crawl = Project(tmp_path / "p", DEAD, ROBOTSTXT_OBEY=False, RETRY_TIMES=0)
         run = crawl.crawl(
-            *("many", f"bad={site.url('/', silent)}", f"good={site.url('/', good)}"),
+            *("many", "number=60", f"bad={site.url('/', silent)}", f"good={site.url('/', good)}"),
             DOWNLOAD_TIMEOUT=0.2,
             FOCUS_HORIZON=3,
             FOCUS_MAX_CRAWL_DELAY=1,
