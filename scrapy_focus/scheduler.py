@@ -60,7 +60,7 @@ _SKIPS = 20
 #: How many URLs are given back because nobody asked for them before one is leased at a time.
 _DOUBTS = 50
 #: How many rows of old generations are cleared away at once, and seconds between two times.
-_CLEARED, _SWEEP = 200, 0.05
+_CLEARED, _SWEEP = 100, 0.025
 
 
 class Scheduler(BaseScheduler):

@@ -165,7 +165,8 @@ def crawl(name: str, pages: int) -> Sample:
         frontier.add(found, 0.0)
         leases = frontier.lease(100, 0.0, 1e9)
         frontier.settle([Outcome(lease, Ending.DONE) for lease in leases], [], 0.0)
-        frontier.clear(200, 0.0)
+        for _ in range(4):
+            frontier.clear(100, 0.0)
     took = time.perf_counter() - began
     while frontier.clear(200, 0.0) or (frontier._pruner and frontier._pruner._thread):
         time.sleep(0.001)
