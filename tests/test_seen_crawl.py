@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scrapy import Spider
 from scrapy.settings import Settings
 
-from scrapy_focus import settings
 from scrapy_focus.exceptions import SettingError
 from scrapy_focus.frontier.seen import Choice
+from scrapy_focus.settings import FocusSettings, read_settings
 from tests.frontier.seen_sets import SETS
 from tests.project import Project
 from tests.site import Answer, Hit, Site, links
@@ -91,12 +92,15 @@ def test_library_is_missing(site: Site, tmp_path: Path) -> None:
     assert not site.log
 
 
-def test_what_is_shed_must_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bound", ["FOCUS_MAX_WAITING", "FOCUS_MAX_WAITING_PER_HOST"])
+def test_what_is_shed_must_come_back(bound: str) -> None:
     """A bound on what waits needs a set that can forget."""
-    bound = "FOCUS_" + "MAX_WAITING"
-    monkeypatch.setitem(settings.DEFAULTS, bound, 0)
+
+    def read(seen: str, waiting: int) -> FocusSettings:
+        return read_settings(Settings({"FOCUS_SEEN": seen, bound: waiting}), Spider("spider"), {})
+
     with pytest.raises(SettingError, match=f"'bloom', which cannot forget, and {bound} is set"):
-        settings._shedding(Settings({bound: 5}), Choice("bloom"))
-    assert settings._shedding(Settings({bound: 0}), Choice("bloom"))
+        read("bloom", 5)
+    assert read("bloom", 0).seen == Choice("bloom")
     for name in ("exact", "cuckoo", "rocksdb"):
-        assert settings._shedding(Settings({bound: 5}), Choice(name))
+        assert read(name, 5).seen == Choice(name)
